@@ -261,6 +261,7 @@ def daily_rows(slope: float) -> pd.DataFrame:
     return pd.DataFrame({"when": pd.Timestamp("2020-01-01") + pd.to_timedelta(day, "D"), "y": y})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slope", [0.0, 2.0])
 def test_a_trend_is_used_where_later_rows_need_it(slope: float) -> None:
     rows = daily_rows(slope)

@@ -341,7 +341,6 @@ def test_exposures_that_cannot_be_are_refused(exposure: Any) -> None:
     ("parameters", "given", "named"),
     [
         ({"target_transform": "log"}, {}, "target_transform"),
-        ({"target_transform": "auto"}, {}, "target_transform"),
         ({"noise": "input-dependent"}, {}, "noise"),
         ({"n_neighbors": 20}, {}, "n_neighbors"),
         ({"mean": "constant"}, {}, "mean"),

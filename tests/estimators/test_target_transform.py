@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gpytorch.kernels import RBFKernel
+from gpytorch.means import ConstantMean
 
 import cvgp
 from cvgp import CVGPRegressor
@@ -135,10 +137,19 @@ def test_known_noise_allows_the_identity_alone(log: CVGPRegressor) -> None:
 
 
 def test_auto_takes_the_logarithm_of_a_skewed_price() -> None:
-    model = regressor(target_transform="auto").fit(X, PRICE)
+    model = regressor().fit(X, PRICE)  # which is the default
     assert model.target_transform_ == "log"
     assert (model.predict_quantiles(X_NEW, [0.001]) > 0.0).all()
     assert model.decisions_.target_transform.value["name"] == "log"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [{"standardize": False}, {"kernel": "linear"}, {"kernel": RBFKernel()}, {"mean": ConstantMean()}],
+    ids=["units", "a line", "a kernel", "a mean"],
+)
+def test_auto_leaves_y_as_it_is_where_the_prior_is_about_its_units(said: dict[str, Any]) -> None:
+    assert regressor(**said).fit(X, PRICE).target_transform_ == "identity"
 
 
 def test_auto_leaves_a_normal_y_as_it_is() -> None:

@@ -133,6 +133,7 @@ def test_a_large_table_has_one_split_and_no_more_scored_rows_than_a_race(
 # From the command line
 
 
+@pytest.mark.slow
 def test_the_suite_is_run_stored_shown_and_not_run_again(
     tmp_path: Path, suite: dict[str, Table], monkeypatch: pytest.MonkeyPatch
 ) -> None:

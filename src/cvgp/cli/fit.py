@@ -95,7 +95,7 @@ def fit(
             how_to_continue = terminate = nullcontext
             own = {name: value for name, value in model.items() if name in CVGPClassifier().get_params()}
             estimator = CVGPClassifier(**own, **of_classes, verbose=int(not quiet))
-        elif not quiet and model["likelihood"] == "gaussian" and model["target_transform"] == "identity":
+        elif not quiet and model["likelihood"] == "gaussian" and model["target_transform"] in ("auto", "identity"):
             rows, _ = opened.learn(current_group()).rows.sample_in_numbers()
             if (hint := likelihood_hint(rows.y[:, 0])) is not None:
                 note(f"{data}: {target} holds {hint}")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 LATENT_SOLVER = "sites and L-BFGS"
 CHOICES: dict[str, tuple[Any, ...]] = {"noise": ("auto", "constant"), "n_neighbors": ("auto", 0)}
-CHOICES |= {"target_transform": ("identity",), "mean": ("zero",)}  # that a likelihood can be combined with
+CHOICES |= {"target_transform": ("auto", "identity"), "mean": ("zero",)}  # that a likelihood can be combined with
 USED = ("callbacks", "heuristics")  # of the training options
 
 

@@ -42,7 +42,15 @@ from cvgp.fitting.options import (
     check_positive,
     settings_of,
 )
-from cvgp.fitting.prepare import FitData, decide_trends, memory_data, suitable_warp, transformed, warn_about
+from cvgp.fitting.prepare import (
+    FitData,
+    decide_trends,
+    memory_data,
+    suitable_target,
+    suitable_warp,
+    transformed,
+    warn_about,
+)
 from cvgp.gp.kernels import name_of_kernel
 from cvgp.gp.likelihoods import Likelihood
 from cvgp.gp.model import CVGP
@@ -82,8 +90,9 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         updated.
     input_warp : {"auto", "identity", "rank", "mixed"}
         Whether distances are those of the columns of X, of their ranks (which need `standardize`), or a mixture.
-    target_transform : {"identity", "auto", "log", "yeo-johnson"}
+    target_transform : {"auto", "identity", "log", "yeo-johnson"}
         What the model describes as Gaussian: y, its logarithm, or a learned power of it (Yeo and Johnson, 2000).
+        ``auto`` takes a transform if unseen rows are clearly likelier under it and not less accurately predicted.
         Predictions and `elbo_` are those of y all the same. It needs the rows in memory and no known noise.
     standardize : bool
         Give every column of X and y mean zero and variance one during the fit; results are in the units of the data.
@@ -137,7 +146,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         noise: NoiseName = "auto",
         likelihood: LikelihoodName = "gaussian",
         input_warp: InputWarpName = "auto",
-        target_transform: TargetName = "identity",
+        target_transform: TargetName = "auto",
         standardize: bool = True,
         max_time: float | None = None,
         n_jobs: int | None = None,
@@ -500,7 +509,10 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
             standardize=self.standardize,
             device=inputs.known_device(self.device),
         )
-        return replace(options, input_warp=suitable_warp(options, training.solver))
+        solver = training.solver
+        return replace(
+            options, input_warp=suitable_warp(options, solver), target_transform=suitable_target(options, solver)
+        )
 
     def _warn_about(self, data: FitData) -> None:
         columns = Schema.from_json(self.schema_).columns if hasattr(self, "schema_") else ()

@@ -25,7 +25,8 @@ class Heuristics:
     judging_rows: int = 1000
     """A difference of .05 nats is then two standard errors."""
     margin: float = 0.05
-    """Nats per row that a fit may be behind a constant or a line, or a sum behind a single kernel."""
+    """Nats per row that a fit may be behind a constant or a line, or a sum behind a single kernel, and that a transform
+    has to gain."""
 
     # Dates
     latest_share: float = 0.25

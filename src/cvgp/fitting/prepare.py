@@ -40,8 +40,9 @@ from cvgp.data.transforms import (
 from cvgp.errors import CVGPWarning, InvalidInputError
 from cvgp.fitting.compare import Comparison, Scores, compare
 from cvgp.fitting.decisions import Choice, Decisions, from_value, to_value
+from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.monitor import Run
-from cvgp.fitting.options import InputWarpName, ModelOptions
+from cvgp.fitting.options import InputWarpName, ModelOptions, TargetName
 from cvgp.fitting.outliers import Outliers, find_outliers, regular_rows
 from cvgp.fitting.sample import SampleGP, draw_halves, learn_sample, weigh_clusters
 from cvgp.gp.noise import Contamination
@@ -154,8 +155,9 @@ def _decide_target(
     begin, rows, reason = run.budget.seconds, every[0], "as asked for"
     scores: Candidates = {}
     if options.target_transform == "auto":
-        rows, reason = rows if outliers is None else regular_rows(rows, outliers.probability[: len(rows.x)]), ""
+        rows = rows if outliers is None else regular_rows(rows, outliers.probability[: len(rows.x)])
         chosen, scores = choose_target(rows, run.part(0.12))
+        reason = "" if scores else "no transform makes y more normal, or rows are too few"
         if chosen.name == "log" and not all((rows.y > 0.0).all() for rows in every):
             chosen = IDENTITY  # outliers or rows that are held out are not above 0
     else:
@@ -252,16 +254,27 @@ def sum_of_log_slopes(target: TargetTransform, rows: Rows[Array]) -> float:
 
 def suitable_warp(options: ModelOptions, solver: str) -> InputWarpName:
     """What ``auto`` means for a model: the identity, unless a warp leaves the meaning of its prior intact."""
-    name, kernel = options.input_warp, options.kernel
+    name = options.input_warp
     if name not in ("auto", "identity") and not options.standardize:
         raise InvalidInputError(
             f"input_warp={name!r} changes the units of the columns, and standardize=False asks for those of the data. "
             "Use standardize=True, or input_warp='identity'."
         )
+    return name if name != "auto" or (options.ard and _has_free_units(options, solver)) else "identity"
+
+
+def suitable_target(options: ModelOptions, solver: str) -> TargetName:
+    """What ``auto`` means for a model: the identity, unless a transform leaves the meaning of its prior intact."""
+    name = options.target_transform
+    return name if name != "auto" or _has_free_units(options, solver) else "identity"
+
+
+def _has_free_units(options: ModelOptions, solver: str) -> bool:
+    """Whether a model says nothing about units: a kernel of distances by name, fitted to standardized rows."""
+    kernel = options.kernel
     by_name = not (isinstance(kernel, Kernel) or isinstance(options.mean, Mean))
     of_distances = by_name and not any(part in str(kernel) for part in ("linear", "periodic"))
-    is_suited = options.standardize and of_distances and options.ard and solver != "paper"
-    return name if name != "auto" or is_suited else "identity"
+    return options.standardize and of_distances and solver != "paper"
 
 
 def choose_target(rows: Rows[Array], run: Run) -> tuple[TargetTransform, Candidates]:
@@ -285,9 +298,14 @@ def choose_target(rows: Rows[Array], run: Run) -> tuple[TargetTransform, Candida
     identity = scores["identity"]
     known = {name: found for name, found in scores.items() if found is not None}
     best = max(known, key=lambda name: known[name].density, default="identity")
-    is_better = best != "identity" and (identity is None or compare(known[best], identity).is_clear)
+    is_better = best != "identity" and (identity is None or _is_worth_it(compare(known[best], identity), h))
     chosen = next(t for t in (IDENTITY, *others) if t.name == (best if is_better else "identity"))
     return chosen, scores
+
+
+def _is_worth_it(change: Comparison, h: Heuristics) -> bool:
+    """Whether a transform is clearly likelier, by enough for a sample to tell, and hardly less accurate."""
+    return change.is_clear and change.gain > h.margin and change.square_gain > -change.square_error
 
 
 def _normal_density(transform: TargetTransform, rows: Rows[Array]) -> float:
