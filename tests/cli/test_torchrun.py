@@ -93,7 +93,7 @@ def test_a_killed_worker_ends_the_others_and_a_restart_goes_on(tmp_path: Path, s
 
 @pytest.mark.slow
 def test_a_stopped_worker_is_given_up_after_the_timeout(tmp_path: Path) -> None:
-    running = start_long(tmp_path, "adam", CVGP_WORKER_TIMEOUT="5")
+    running = start_long(tmp_path, "adam", CVGP_WORKER_TIMEOUT="20")
     wait_for_progress(tmp_path)
     os.kill(worker_pids(running.pid, 2)[1], signal.SIGSTOP)
     begin = time.monotonic()

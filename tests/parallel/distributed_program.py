@@ -108,7 +108,7 @@ def write_tables(folder: Path) -> None:
 
 def fit_table(folder: Path, **parameters: Any) -> dict[str, Any]:
     """A fit by the estimator to files, of which each process reads its own parts."""
-    model = make_regressor(12, random_state=0, solver="adam", max_iter=250, **parameters)
+    model = make_regressor(12, **{"random_state": 0, "solver": "adam", "max_iter": 250} | parameters)
     model.fit(cvgp.read_table(folder, "y", on_bad_rows="skip"))
     mean = model.predict(pd.DataFrame({"a": GRID.numpy()[:, 0], "kind": "even"}))
     facts = {"rows": model.n_rows_, "bad": model.n_bad_rows_, "features": model.feature_names_in_.astype(str)}
@@ -168,7 +168,7 @@ CASES: dict[str, Callable[[Group, Path], dict[str, Any]]] = {
     "estimator-any-seed": lambda g, t: estimator(g, max_iter=10),
     "table-parts": lambda g, t: fit_table(t / "parts"),
     "table-one-part": lambda g, t: fit_table(t / "one-part"),
-    "table-early": lambda g, t: fit_table(t / "parts", early_stopping=True, n_iter_no_change=1),
+    "table-early": lambda g, t: fit_table(t / "parts", early_stopping=True, n_iter_no_change=5, max_iter=1500),
     "table-reading": lambda g, t: read_table(g, t / "parts"),
 }
 
