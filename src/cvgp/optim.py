@@ -24,6 +24,7 @@ class Status(Enum):
     ITERATION_LIMIT = "the iteration limit was reached first; raise max_iter for a better optimum"
     TIME_LIMIT = "the time limit was reached first; raise max_time for a better optimum"
     EARLY_STOPPED = "the validation score no longer improves"
+    COMPLETED = "the learning rate has gone through its schedule, which is as long as the fit chose"
     ABNORMAL = "the line search found no better point, although the gradient has a slope; look for extreme values"
     INTERRUPTED = "interrupted"
 
@@ -37,8 +38,12 @@ class Result(NamedTuple):
 
     @property
     def converged(self) -> bool:
-        """Whether the optimizer stopped because there was nothing left to gain."""
-        return self.status in (Status.CONVERGED, Status.EARLY_STOPPED)
+        """Whether the optimizer ended by its own rule, not by a limit."""
+        return self.status in (Status.CONVERGED, Status.EARLY_STOPPED, Status.COMPLETED)
+
+    def completed(self) -> "Result":
+        """The same, where the limit on steps was a choice of the fit: its schedule was made for it."""
+        return self._replace(status=Status.COMPLETED) if self.status is Status.ITERATION_LIMIT else self
 
 
 class Progress(NamedTuple):

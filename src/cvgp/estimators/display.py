@@ -85,6 +85,25 @@ class DisplayMixin(PageMixin):
         return botorch.from_regressor(self)
 
 
+def training_advice(model: Any) -> str:
+    """How to train for longer, in words; empty where training ended by its own rule."""
+    if model.converged_:
+        return ""
+    training = getattr(model, "training", None)
+    given = {"max_iter": getattr(training, "max_iter", None), "max_time": model.max_time}
+    limits = [name for name, value in given.items() if value is not None]
+    if limits:
+        return f"{' or '.join(limits)} ended the training early, and a larger value may give a better model"
+    return "the last evaluations still gained a little; with max_time=SECONDS training goes on"
+
+
+def _about_neighbors(model: Any) -> str:
+    if model.n_neighbors_:
+        return f"{model.n_neighbors_} nearest rows per prediction; the model holds all training rows"
+    choice = model.decisions_.n_neighbors
+    return "none" if choice is None or not choice.reason else f"none: {choice.reason}"
+
+
 def model_facts(model: Any) -> dict[str, str]:
     """What was fitted, in a few words each; a notebook and the command line show it."""
     likelihood = model._gp.likelihood
@@ -102,9 +121,7 @@ def model_facts(model: Any) -> dict[str, str]:
         own = {
             "coreset": f"{len(coreset)} points for {model.n_rows_:.0f} rows {size}",
             "kernel": model.kernel_name_,
-            "neighbors": f"{model.n_neighbors_} nearest rows per prediction; the model holds all training rows"
-            if model.n_neighbors_
-            else "none",
+            "neighbors": _about_neighbors(model),
         }
         if likelihood is None:
             constant = ", ".join(f"{sd:.4g}" for sd in np.sqrt(np.atleast_1d(model.noise_variance_)))
@@ -114,7 +131,7 @@ def model_facts(model: Any) -> dict[str, str]:
             own["likelihood"] = f"{likelihood}"
     facts = own | {
         "bound": f"{model.elbo_ / model.n_rows_:.4f} nats per row",
-        "solver": f"{model.solver_}, {model.n_iter_} iterations, {'' if model.converged_ else 'not '}converged",
+        "solver": f"{model.solver_}, {model.n_iter_} iterations; {training_advice(model) or 'converged'}",
     }
     known = model._gp.indices_of_fit or model._gp.indices_of_held_rows
     if known is not None:  # where they are not known, they take a while

@@ -183,9 +183,14 @@ def _reason_against(request: Request) -> str:
         if reason:
             raise InvalidInputError(f"n_neighbors={count} cannot be used: {reason}. Use n_neighbors=0, or 'auto'.")
         return ""
-    is_chosen = settings.solver != "auto" or settings.bound != "auto" or settings.max_iter is not None
-    if is_chosen or settings.early_stopping:
-        return "the training options say how the coreset is to be trained"
+    asked = {
+        "solver": settings.solver != "auto",
+        "bound": settings.bound != "auto",
+        "max_iter": settings.max_iter is not None,
+        "early_stopping": settings.early_stopping,
+    }
+    if given := [name for name, is_given in asked.items() if is_given]:
+        return f"{' and '.join(given)} asks for a trained coreset; a number for n_neighbors gives it neighbors too"
     if source.num_rows < h.least_rows_to_choose:
         return reason or f"{source.num_rows} rows are too few to judge them by"
     return reason

@@ -426,7 +426,7 @@ def vecchia_fit(
         return None
     constant = (weight_of(rows) / weight_of(objective.rows)).mean()  # mean noise over its harmonic mean
     multiply_inside(found.likelihood.noise_covar, "noise", constant)
-    return (found, result) if result.num_iter else None
+    return (found, result.completed()) if result.num_iter else None
 
 
 def _nearest_others(model: CVGP, rows: Rows[Tensor], queries: Tensor, count: int) -> Tensor:

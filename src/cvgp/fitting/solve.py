@@ -163,6 +163,7 @@ def solve(
             result = maximize_bound(plan.max_iter)
     else:
         result = fit_adam(model, source, plan, settings, training, checkpoint, validation)
+        result = result if settings.max_iter is not None else result.completed()
         is_stored = checkpoint is not None and checkpoint.has(LBFGS_FILE)
         has_time = training.has_time and training.budget.affords(evaluation)
         if plan.polish and result.status is not Status.INTERRUPTED and (has_time or is_stored):

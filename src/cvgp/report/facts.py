@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from cvgp import metrics
 from cvgp.data.rows import Array
 from cvgp.errors import InvalidInputError, optional_packages
+from cvgp.estimators.display import training_advice
 from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.frames import is_in_files, schema_of, user_columns, without_column
 from cvgp.estimators.inputs import check_observed, check_prediction
@@ -177,8 +178,8 @@ def cautions(facts: Facts) -> list[str]:
 
 def _about_the_model(facts: Facts) -> list[str]:
     model, own, found = facts.model, facts.gp.model, list[str]()
-    if not model.converged_:
-        found.append("Training stopped before it converged; a longer fit may be better.")
+    if advice := training_advice(model):
+        found.append(f"{advice[0].upper()}{advice[1:]}.")
     if facts.is_of_classes:
         return found
     if own.noise.item() <= 2.0 * float(own.likelihood.noise_covar.raw_noise_constraint.lower_bound):
