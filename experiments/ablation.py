@@ -89,7 +89,9 @@ VARIANTS: dict[str, Variant] = {
     "no outliers": Variant(
         "no search for outliers", fit={"decisions": {"outliers": Choice("none")}}, acts=_is_not("outliers", "none")
     ),
-    "target auto": Variant("a transform of y may be chosen", {"target_transform": "auto"}),
+    "identity target": Variant(
+        "y is not transformed", {"target_transform": "identity"}, acts=_is_not("target_transform", "identity")
+    ),
     "identity inputs": Variant(
         "inputs are not warped", {"input_warp": "identity"}, acts=_is_not("input_warp", "identity")
     ),
@@ -98,6 +100,11 @@ VARIANTS: dict[str, Variant] = {
     ),
     "kernel auto": Variant("more kernels are tried", {"kernel": "auto"}),
     "no priors": _constants("no priors on lengthscales", few_rows_per_column=0.0, very_few_rows_per_column=0.0),
+    "own lengthscales": _constants(
+        "never one lengthscale for all columns",
+        lambda taken: "one lengthscale" in taken["kernel"],
+        fewest_rows_to_share=10**9,
+    ),
     "no floor": _constants("no floor on lengthscales", least_lengthscale=0.0),
     "one start": _constants("one lengthscale to start from", start_factors=(1.0,)),
     "no noise ladder": _constants(
@@ -127,8 +134,9 @@ VARIANTS: dict[str, Variant] = {
 }
 """By name. Parts of `Decisions` belong into `fit`, and fields of `Heuristics` into `parameters`.
 
-The store also holds the ablation of the previous design, whose variants were patches of code that is gone. The
-parameters in their keys are ``72b5f48``, the commit.
+The store also holds ablations of earlier defaults, with whose scores those of today cannot be compared. The parameters
+in their keys are the commit: ``72b5f48`` for the previous design, whose variants were patches of code that is gone, and
+``b42db6a`` for the defaults without a transform of y and without similar lengthscales.
 """
 
 
