@@ -14,6 +14,7 @@ from cvgp.errors import InvalidInputError
 from cvgp.fitting.compare import Residuals, Scores, cluster_weight, compare, members
 from cvgp.fitting.monitor import Run
 from cvgp.fitting.neighbors import in_random_order
+from cvgp.fitting.prepare import choose_target
 from cvgp.fitting.sample import two_parts, weigh_clusters
 
 
@@ -160,3 +161,11 @@ def test_a_row_without_a_group_is_a_bad_row(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("a,person,y\n" + "".join(f"{i},p{i % 9},{i}\n" for i in range(40)) + "7,,7\n")
     with pytest.raises(InvalidInputError, match="data row 41: column 'person' is missing"):
         CVGPRegressor().fit(tmp_path / "rows.csv", "y", groups="person")
+
+
+@pytest.mark.parametrize(("count", "each", "taken"), [(30, 10, "identity"), (250, 2, "log")])
+def test_a_few_groups_say_too_little_about_a_transform_of_y(count: int, each: int, taken: str) -> None:
+    X, y, person = persons(count, each, seed=0)
+    rows = Rows(X, np.exp(2.0 * y)[:, None], None, None, person)
+    chosen, _ = choose_target(rows, Run.alone())
+    assert chosen.name == taken

@@ -157,7 +157,7 @@ def _decide_target(
     if options.target_transform == "auto":
         rows = rows if outliers is None else regular_rows(rows, outliers.probability[: len(rows.x)])
         chosen, scores = choose_target(rows, run.part(0.12))
-        reason = "" if scores else "no transform makes y more normal, or rows are too few"
+        reason = "" if scores else "no transform makes y more normal, or rows (or groups) are too few"
         if chosen.name == "log" and not all((rows.y > 0.0).all() for rows in every):
             chosen = IDENTITY  # outliers or rows that are held out are not above 0
     else:
@@ -281,8 +281,9 @@ def choose_target(rows: Rows[Array], run: Run) -> tuple[TargetTransform, Candida
     """The transform of y under which unseen rows are clearly most likely, and the scores of all candidates."""
     h = run.heuristics
     y_varies = bool(moments_of(rows.y, rows.sample_weight).scales.all())
+    independent = len(rows.x if rows.cluster is None else np.unique(rows.cluster))
     # Known noise variances are in units of y squared, which leaves only the identity.
-    if len(rows.x) < h.least_rows_to_choose or not y_varies or rows.noise_variance is not None:
+    if independent < h.least_rows_to_choose or not y_varies or rows.noise_variance is not None:
         return IDENTITY, {}
     rng = run.rng("target")
     names: Sequence[TransformName] = ("log", "yeo-johnson") if (rows.y > 0.0).all() else ("yeo-johnson",)
