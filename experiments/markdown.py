@@ -22,7 +22,7 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, num_
 
 def number(value: float | None, form: str = ".3f") -> str:
     """A number, or a dash where there is none."""
-    return "-" if value is None or value != value else format(value, form)
+    return "-" if value is None or value != value else format(value, form.replace(".", "z.", 1))  # z: never -0.00
 
 
 def mean_and_error(values: Sequence[float | None], form: str = ".3f") -> str:
@@ -32,7 +32,7 @@ def mean_and_error(values: Sequence[float | None], form: str = ".3f") -> str:
         return "-"
     if len(known) == 1:
         return number(known[0], form)
-    return f"{mean(known):{form}} ± {stdev(known) / len(known) ** 0.5:{form}}"
+    return f"{number(mean(known), form)} ± {stdev(known) / len(known) ** 0.5:{form}}"
 
 
 def origin(records: Sequence[Record], what: str | None = None) -> str:

@@ -100,7 +100,8 @@ def training_advice(model: Any) -> str:
 def _about_neighbors(model: Any) -> str:
     if model.n_neighbors_:
         return f"{model.n_neighbors_} nearest rows per prediction; the model holds all training rows"
-    choice = model.decisions_.n_neighbors
+    decisions = getattr(model, "decisions_", None)  # a merged model has none
+    choice = decisions and decisions.n_neighbors
     return "none" if choice is None or not choice.reason else f"none: {choice.reason}"
 
 
