@@ -17,6 +17,7 @@ from cvgp.gp.noise import (
     learn_tails,
     log_density,
     normal,
+    with_rare,
 )
 
 NOISE = Contamination(0.1, np.array([9.0]))
@@ -57,7 +58,7 @@ def naive_cdf(tails: Tails, r: np.ndarray) -> np.ndarray:
     return np.asarray(sum(w * stats.norm.cdf(r, scale=sd) for w, sd in parts))
 
 
-@pytest.mark.parametrize("tails", [normal(ANY), HEAVY], ids=["normal", "heavy"])
+@pytest.mark.parametrize("tails", [normal(ANY), HEAVY, with_rare(HEAVY, 0.01)], ids=["normal", "heavy", "rare"])
 def test_density_and_its_slope_are_those_of_the_mixture(tails: Tails) -> None:
     r = torch.tensor([0.0, 0.3, -2.0, 9.0], dtype=torch.float64)
     log_variance = torch.tensor([-1.0, 0.0, 1.0, 2.0], dtype=torch.float64, requires_grad=True)

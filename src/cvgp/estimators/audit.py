@@ -93,7 +93,8 @@ def examine(found: Predictive, rows: Rows[Array]) -> Examined:
 
 def posterior(result: NoiseFit, data: FitData, dtype: torch.dtype) -> FittedGP:
     """A fit in the units of the data."""
-    return FittedGP(result.solution.model, data.scaling, dtype, result.kept, result.noise, data.target, data.outliers)
+    own = result.kept, result.noise, data.target, data.outliers
+    return FittedGP(result.solution.model, data.scaling, dtype, *own, rare_share=result.rare_share)
 
 
 class Audited(NamedTuple):

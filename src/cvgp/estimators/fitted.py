@@ -52,6 +52,7 @@ class FittedGP:
     target: TargetTransform = IDENTITY
     outliers: Contamination | None = None  # in the units of T(y)
     calibration: Calibration | None = None
+    rare_share: float = 0.0  # of observations with errors far beyond those seen, which count where outliers do
     likelihood: Likelihood | None = (
         None  # of y given f, unless y is f plus noise; predictions above are then those of f
     )

@@ -85,6 +85,7 @@ def merge(models: Sequence[CVGPRegressor], *, n_coreset: int | None = None, rand
     for model in models:
         target = target.joined(model._gp.target)
     merged._gp = FittedGP(combined.model, scaling, dtype, target=target)
+    merged._gp.rare_share = min(model._gp.rare_share for model in models)
     merged._log_slopes = sum(model._log_slopes for model in models)
     merged._statistics = combined.statistics
     merged.n_rows_ = float(rows.sum())

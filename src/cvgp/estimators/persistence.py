@@ -173,6 +173,7 @@ def _state(estimator: CVGPRegressor, given: dict[str, Any]) -> dict[str, Any]:
         "noise": None if gp.noise is None else gp.noise.to_state(),
         "outliers": None if gp.outliers is None else gp.outliers.to_state(),
         "calibration": None if gp.calibration is None else gp.calibration.to_state(),
+        "rare_share": gp.rare_share,
         "statistics": estimator._statistics._asdict(),
         "rows": None if gp.kept is None else {"n_neighbors": gp.kept.num_neighbors, **_stored_rows(gp.kept.rows)},
         "importance": None if gp.indices_of_fit is None else gp.indices_of_fit._asdict(),
@@ -321,6 +322,7 @@ def _restored(state: dict[str, Any], given: dict[str, Any]) -> CVGPRegressor | C
     calibration = fields.optional("calibration", fields.part, Calibration.from_state, Q)
     dtype = DTYPES[fit.text("dtype", DTYPES)]
     estimator._gp = gp = FittedGP(model, scaling, dtype, kept, noise, target, outliers, calibration)
+    gp.rare_share = fields.number("rare_share", 0.0, 0.5)
     estimator._single_output = fit.flag("single_output")
     if estimator._single_output and model.y_c.ndim > 1:
         raise FileFormatError("fit.single_output is not true of the model.")

@@ -37,7 +37,7 @@ from cvgp.files import TINY
 from cvgp.gp.calibration import Calibration
 from cvgp.gp.likelihoods import WithQuantiles
 from cvgp.gp.linalg import safe_cholesky
-from cvgp.gp.noise import Contamination, Tails, log_normal
+from cvgp.gp.noise import Contamination, Tails, log_normal, normal, with_rare
 from cvgp.runtime import clean_torch_state
 from cvgp.tables.encode import Inputs
 
@@ -73,6 +73,7 @@ class Predictive:
     outliers: Contamination | None = None  # in quantiles, densities and draws, but not in moments
     tails: Tails | None = None  # if observations around their mean are not normal; never together with outliers
     calibration: Calibration | None = None
+    rare_share: float = 0.0  # of observations far from their mean, which count where outliers do
 
     @classmethod
     def at(cls, gp: FittedGP, x: Array | Inputs, exposure: Any = None) -> Predictive:
@@ -81,7 +82,15 @@ class Predictive:
             return LatentPredictive.of(gp, gp.likelihood, x, exposure)
         if exposure is not None:
             raise InvalidInputError("exposure is for a model of counts; this one has likelihood='gaussian'.")
-        return cls(gp.target, *gp.moments(x), gp.outliers, gp.tails, gp.calibration)
+        return cls(gp.target, *gp.moments(x), gp.outliers, gp.tails, gp.calibration, gp.rare_share)
+
+    @cached_property
+    def shape(self) -> Tails | None:
+        """The distribution of observations around their mean, rare ones included; None if it is normal."""
+        if not self.rare_share:
+            return self.tails
+        tails = normal(torch.ones(())) if self.tails is None else self.tails.cpu()
+        return with_rare(tails, self.rare_share)
 
     @cached_property
     def moments(self) -> Moments:
@@ -137,7 +146,7 @@ class Predictive:
         if self.outliers is not None:
             errors = [self.outliers.quantile(level, variance) for level in levels]
         else:
-            z = ndtri(levels) if self.tails is None else self.tails.quantiles(levels)  # [L]
+            z = ndtri(levels) if self.shape is None else self.shape.quantiles(levels)  # [L]
             errors = [np.sqrt(variance) * value for value in z]
         if interval == "conformal" and self.calibration is not None:
             sd = np.sqrt(variance)
@@ -152,9 +161,9 @@ class Predictive:
     def log_density(self, y: Array) -> Array:
         """Log density of observations [n, Q], of each by itself."""
         variance, error = self.f_var + self.noise, self.target.apply(y) - self.mean
-        if self.tails is not None:
+        if self.shape is not None:
             square = torch.as_tensor(error**2)
-            found = self.tails.cpu().log_density(square, torch.as_tensor(variance).expand(square.shape))[0].numpy()
+            found = self.shape.cpu().log_density(square, torch.as_tensor(variance).expand(square.shape))[0].numpy()
         else:
             found = (log_normal if self.outliers is None else self.outliers.log_density)(error, variance)
         return np.asarray(found + self.target.log_slope(y))
@@ -307,7 +316,7 @@ def scores_of_model(found: Predictive, y: Array, output: int = 0) -> dict[str, f
     """Scores of predictions that need not be Gaussian, for one output of observations [n, Q]."""
     own = y[:, output]
     mean, sd = found.moments.mean[:, output], np.sqrt(found.moments.variance[:, output])
-    is_gaussian = found.target.name == "identity" and found.outliers is None and found.tails is None
+    is_gaussian = found.target.name == "identity" and found.outliers is None and found.shape is None
     halves = np.array(LEVELS) / 200
     ends = found.quantiles(np.append(0.5 - halves, 0.5 + halves))[:, output]  # [n, 2 L]
     inside = (ends[:, : len(LEVELS)] <= own[:, None]) & (own[:, None] <= ends[:, len(LEVELS) :])
@@ -537,10 +546,10 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         L = safe_cholesky(torch.as_tensor(cov / scale[0] ** 2), "predictive covariance").numpy()
         mean = found.mean
         draws = np.einsum("nm,mqs->nqs", L, rng.standard_normal((*mean.shape, n_samples)))
-        if self._gp.tails is not None:
+        if found.shape is not None:
             # Each draw is moved to the same quantile of its own distribution.
             sd = np.sqrt(cov.diagonal())[:, None, None] / scale[0]
-            draws = sd * self._gp.tails.from_normal(draws / sd)
+            draws = sd * found.shape.from_normal(draws / sd)
         errors = draws * scale[:, None] + found.outlier_errors(n_samples, rng)  # [n, Q, n_samples]
         samples = np.stack([self._gp.target.predict(mean + errors[..., i]) for i in range(n_samples)], axis=-1)
         return np.asarray(samples[:, 0] if self._single_output else samples)

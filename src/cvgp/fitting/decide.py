@@ -130,6 +130,9 @@ def _fit(request: Request, checkpoint: Checkpoint | None) -> Fit:
     if size < len(begun.model.X_c) and decisions.n_coreset is not None:  # an exact GP that needs only some of its rows
         kept_points = replace(decisions.n_coreset, taken=f"all rows, then {size} points kept")
         decisions = decisions.with_choice("n_coreset", kept_points)
+    if learns_noise and data.outliers is None:
+        # The probability of what n rows have not shown, by the rule of succession (Laplace, 1814).
+        finished = finished._replace(rare_share=1.0 / (source.total_weight + 2.0))
     finished, choice = _decide_noise(request, finished, learns_noise=learns_noise)
     return Fit(finished, decisions.with_choice("noise", choice))
 

@@ -61,6 +61,7 @@ class NoiseFit(NamedTuple):
     noise: InputNoise | None = None
     recipe: NoiseRecipe | None = None
     candidates: dict[str, Scores] = {}  # noqa: RUF012 - never changed
+    rare_share: float = 0.0  # of observations with errors far beyond those seen
     simpler: "NoiseFit | None" = None  # what this fit was made from: not re-weighted, or with a constant noise
 
 

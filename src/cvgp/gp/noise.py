@@ -144,10 +144,20 @@ def normal(like: Tensor) -> Tails:
 
 def heavy(like: Tensor) -> Tails:
     """Plausibly heavy tails, from which learning starts."""
+    return _student_t(FIRST_DEGREES, like).of_variance_one()
+
+
+def with_rare(tails: Tails, share: float) -> Tails:
+    """The same tails for all but a share of the residuals, which have a Cauchy distribution (§10)."""
+    rare = _student_t(1.0, tails.weights)
+    weights = torch.cat([(1.0 - share) * tails.weights, share * rare.weights])
+    return Tails(torch.cat([tails.multipliers, rare.multipliers]), weights)
+
+
+def _student_t(degrees: float, like: Tensor) -> Tails:
     grid = torch.tensor(GRID, dtype=torch.float64, device=like.device)
     # The multipliers of a Student-t have an inverse gamma distribution; here is its density in their logarithm.
-    weights = torch.softmax(-0.5 * FIRST_DEGREES * (grid.log() + 1.0 / grid), 0)
-    return Tails(grid, weights).of_variance_one()
+    return Tails(grid, torch.softmax(-0.5 * degrees * (grid.log() + 1.0 / grid), 0))
 
 
 def learn_tails(square: Tensor, weight: Tensor) -> Tails:
