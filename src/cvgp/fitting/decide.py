@@ -4,6 +4,7 @@ A pinned decision is taken as it is, and nothing is searched for.
 """
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -94,7 +95,7 @@ def fit(request: Request) -> Fit:
         return _fit(request._replace(pinned=checkpoint.load_decisions() or request.pinned), checkpoint)
 
 
-def _fit(request: Request, checkpoint: Checkpoint | None) -> Fit:
+def _fit(request: Request, checkpoint: Checkpoint | None, *, may_shrink: bool = True) -> Fit:
     data, options, settings, run, _, _ = request
     source = data.train
     learns_noise = options.noise == "input-dependent" or (options.noise == "auto" and settings.solver != "paper")
@@ -121,7 +122,7 @@ def _fit(request: Request, checkpoint: Checkpoint | None) -> Fit:
             training,
             checkpoint=checkpoint,
             validation=data.held_out,
-            may_shrink=options.n_coreset is None,
+            may_shrink=may_shrink and options.n_coreset is None,
         )
         finished = NoiseFit(solution)
         if settings.max_iter is None and solution.result.status is not Status.INTERRUPTED:
@@ -265,7 +266,11 @@ def with_all_rows(request: Request, found: Fit, data: FitData) -> Fit:
     kernel = replace(decisions.kernel, value=_start_to_json(start) | {name: known[name] for name in ("priors", "ard")})
     size = Choice("all rows", {"size": data.train.num_rows, "exact": True}, "the exact GP is affordable")
     pinned = replace(decisions, kernel=kernel, n_coreset=size)
-    again = _fit(request._replace(data=data, pinned=pinned), None)  # a checkpoint would be that of fewer rows
+    # It starts near its optimum.
+    tol = max(request.settings.tol, request.run.heuristics.start_tol)
+    settings = copy(request.settings).set_params(tol=tol)
+    request = request._replace(data=data, pinned=pinned, settings=settings)
+    again = _fit(request, None, may_shrink=False)  # a checkpoint would be that of fewer rows
     return again._replace(decisions=replace(decisions, n_coreset=again.decisions.n_coreset))
 
 

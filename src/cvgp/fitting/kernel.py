@@ -160,6 +160,8 @@ def choose_kernel(
     tried = {first.name: best}
     for other in alternatives if run.has_time else ():
         name, warm = name_of_kernel(other), best._replace(kernel=with_scales_of(other, best.kernel))
+        if name == "rbf" and "matern52" in tried and tried["matern52"].density <= best.density:
+            continue  # f is not even smooth enough for that
         if isinstance(other, AdditiveKernel):  # has several optima, and where the single kernel ended need not lead on
             starts = [warm, _scaled(first._replace(kernel=other), 1.0)]
         else:  # with little noise, rows would be so unlikely at the scales of another kernel that f became noise

@@ -36,7 +36,7 @@ def _matern12(u2: Tensor, log_s: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]
     coincident = u2 <= torch.finfo(u2.dtype).eps
     u = _root(u2)
     K = (log_s - u).exp_()
-    return K, torch.where(coincident, 0.0, K / torch.where(coincident, 1.0, u))
+    return K, torch.div(K, u, out=u).masked_fill_(coincident, 0.0)
 
 
 def _matern32(u2: Tensor, log_s: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
