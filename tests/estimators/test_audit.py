@@ -1,11 +1,12 @@
 """Rows that are set aside: what they decide, how they calibrate, and that they end up in the model."""
 
+import copy
 import warnings
 
 import numpy as np
 import pytest
 
-from cvgp import CVGPRegressor, TrainingOptions, load
+from cvgp import CVGPRegressor, TrainingOptions, load, merge
 from cvgp.data.rows import Rows
 from cvgp.errors import CVGPWarning, InvalidInputError
 from cvgp.estimators.audit import draw_audit
@@ -187,6 +188,29 @@ def test_calibrating_by_groups_covers_new_groups() -> None:
     model.calibrate(x_new, y_new, groups=groups)
     x_test, y_test, _ = draw(range(50, 150))
     assert 0.83 < coverage(model, x_test, y_test) < 0.97
+
+
+@pytest.mark.parametrize("neighbors", [0, 20])
+def test_pruning_growing_and_conditioning_keep_a_calibration_that_still_holds(neighbors: int) -> None:
+    (x, y), (noisy, y_noisy), (new, y_new) = waves(700), waves(2000, 1, noise=0.6), waves(4000, 2, noise=0.6)
+    model = CVGPRegressor(60, n_neighbors=neighbors, noise="constant", random_state=0).fit(x[:600], y[:600])
+    model.calibrate(noisy, y_noisy)
+    assert coverage(model, new, y_new, interval="model") < 0.75
+    conditioned, grown, pruned = model.condition(x[600:], y[600:]), copy.deepcopy(model), copy.deepcopy(model)
+    grown.grow(100, x, y)
+    assert pruned.prune(0.05) > 20
+    for changed in (model, conditioned, grown, pruned):
+        assert 0.87 < coverage(changed, new, y_new) < 0.93
+
+
+def test_a_merged_model_has_its_own_intervals_until_it_is_calibrated() -> None:
+    x, y = waves(800)
+    shards = [CVGPRegressor(30, n_neighbors=0, noise="constant", random_state=0).fit(x[i::2], y[i::2]) for i in (0, 1)]
+    merged = merge(shards)
+    both = [merged.predict_interval(x, interval=name) for name in ("conformal", "model")]
+    np.testing.assert_array_equal(*both)
+    new, y_new = waves(400, seed=1, noise=0.6)
+    assert coverage(merged.calibrate(new, y_new), *waves(2000, seed=2, noise=0.6)) > 0.87
 
 
 def test_bad_calls_of_calibrate_and_intervals_are_refused() -> None:

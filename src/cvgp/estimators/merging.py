@@ -35,7 +35,8 @@ def merge(models: Sequence[CVGPRegressor], *, n_coreset: int | None = None, rand
     """Make one model of all data from models that were fitted on disjoint shards; no data are needed.
 
     Each coreset stands for its shard, and the prior counts once. Kernel, mean, noise and warps are averages over rows.
-    The noise is constant, and there are no neighbors; a `CVGPWarning` says what is lost.
+    The noise is constant, and there are no neighbors; a `CVGPWarning` says what is lost. Intervals are the model's own
+    until `calibrate` is given rows that no shard has learned from.
 
     Parameters
     ----------
@@ -114,7 +115,7 @@ def _lost_parts(models: Sequence[CVGPRegressor]) -> Iterator[str]:
     if lost:
         yield (
             f"The merged model has no {' and no '.join(lost)}, as some of its parts have: it is made of coresets. Fit "
-            "shards with n_neighbors=0 and noise='constant' to lose nothing."
+            "shards with n_neighbors=0 and noise='constant' to lose nothing but their calibration."
         )
 
 

@@ -459,7 +459,8 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         q : float or array-like of shape (n_quantiles,)
             Probabilities between 0 and 1, both excluded.
         interval : {"conformal", "model"}
-            Quantiles that are calibrated by rows that the fit has not learned from, or those of the model itself.
+            Quantiles that are calibrated by rows that the fit has not learned from, or those of the model itself. The
+            two are the same for a model without a calibration, such as one that was merged.
         exposure : as for `predict`
 
         Returns
@@ -492,7 +493,8 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         level : float
             The probability that an observation is inside, between 0 and 1.
         interval : {"conformal", "model"}
-            Intervals that are calibrated by rows that the fit has not learned from, or those of the model itself.
+            Intervals that are calibrated by rows that the fit has not learned from, or those of the model itself. The
+            two are the same for a model without a calibration, such as one that was merged.
         exposure : as for `predict`
 
         Returns
