@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.base import clone
 
-from cvgp import CVGPRegressor, load, read_table
+from cvgp import CVGPRegressor, TrainingOptions, load, read_table
 from cvgp.data.rows import Rows
 from cvgp.data.source import MemorySource
 from cvgp.errors import InvalidInputError
@@ -15,7 +16,9 @@ from cvgp.fitting.compare import Residuals, Scores, cluster_weight, compare, mem
 from cvgp.fitting.monitor import Run
 from cvgp.fitting.neighbors import in_random_order
 from cvgp.fitting.prepare import choose_target
-from cvgp.fitting.sample import two_parts, weigh_clusters
+from cvgp.fitting.sample import learn_correlation, two_parts, weigh_clusters
+from cvgp.tables import stream
+from tests.tables.helpers import write_parts
 
 
 def persons(count: int, each: int, seed: int, effect: float = 0.5) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -129,7 +132,7 @@ def test_folds_share_no_group() -> None:
 
 def test_a_sample_of_whole_groups_has_all_their_rows() -> None:
     rows = clustered([5, 1, 9, 4, 30, 12])
-    sample = MemorySource(*rows).whole_clusters(25, np.random.default_rng(0))
+    sample = MemorySource(*rows).whole_clusters(4, np.random.default_rng(0))
     sizes = dict(zip(*(values.tolist() for values in rows.cluster.unique(return_counts=True)), strict=True))  # type: ignore[union-attr]
     found = dict(zip(*(values.tolist() for values in sample.cluster.unique(return_counts=True)), strict=True))  # type: ignore[union-attr]
     assert found.items() <= sizes.items()
@@ -138,7 +141,8 @@ def test_a_sample_of_whole_groups_has_all_their_rows() -> None:
 
 def test_rows_count_less_where_their_group_has_an_effect_of_its_own() -> None:
     X, y, person = persons(60, 10, seed=0, effect=1.0)
-    weighted = weigh_clusters(Rows(X, y[:, None], None, None, person.astype(float)), Run.alone())
+    rows = Rows(X, y[:, None], None, None, person.astype(float))
+    weighted = weigh_clusters(rows, learn_correlation(rows, Run.alone()))
     assert weighted.sample_weight is not None
     assert weighted.sample_weight.sum() < 0.3 * len(X)
 
@@ -155,6 +159,50 @@ def test_a_column_of_a_file_names_the_groups(tmp_path: Path) -> None:
     np.testing.assert_allclose(model.predict_interval(kept[["a"]]), same.predict_interval(kept[["a"]]), rtol=1e-6)
     assert list(model.feature_names_in_) == ["a"]
     assert "groups" in model.decisions_.audit.reason
+
+
+@pytest.fixture
+def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No table is small enough to be loaded."""
+    monkeypatch.setattr(stream, "IN_MEMORY_BYTES", 0)
+
+
+def write_persons(folder: Path, X: np.ndarray, y: np.ndarray, person: np.ndarray) -> pd.DataFrame:
+    """Rows of persons as files, among which each of them is spread."""
+    frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(y=y, person=[f"P{number}" for number in person])
+    write_parts(folder, frame.sample(frac=1.0, random_state=0), cuts=(len(X) // 3,))
+    return frame
+
+
+def test_groups_of_a_table_in_parts_are_left_out_as_in_memory(tmp_path: Path, in_parts: None) -> None:
+    frame, (X_new, y_new, _) = write_persons(tmp_path, *persons(80, 15, seed=0)), persons(200, 5, seed=1)
+    new = pd.DataFrame(X_new, columns=["a", "b", "c"])
+    model = CVGPRegressor(20, n_neighbors=0, random_state=0)
+    loaded = clone(model).fit(frame.drop(columns="person"), "y", groups=frame["person"])
+    model.fit(tmp_path, "y", groups="person")
+    assert list(model.feature_names_in_) == ["a", "b", "c"]
+    assert model.n_rows_ == pytest.approx(loaded.n_rows_, rel=0.3)  # by the design effect
+    assert model.n_rows_ < 0.5 * len(X_new)
+    assert 0.85 <= coverage(model, new, y_new) <= 0.98
+    densities = [one.log_predictive_density(new, y_new).mean() for one in (model, loaded)]
+    assert densities[0] == pytest.approx(densities[1], abs=0.05)
+    assert "groups" in model.decisions_.audit.reason
+
+
+@pytest.mark.parametrize(
+    ("count", "each", "options", "message"),
+    [
+        (4, 50, {}, "4 different labels"),
+        (6, 3000, {}, "one of 3000 rows"),
+        (40, 20, {"training": TrainingOptions(early_stopping=True)}, "early_stopping with groups"),
+    ],
+)
+def test_groups_of_a_table_in_parts_that_cannot_be_used_are_refused(
+    tmp_path: Path, in_parts: None, count: int, each: int, options: dict[str, object], message: str
+) -> None:
+    write_persons(tmp_path, *persons(count, each, seed=0))
+    with pytest.raises(InvalidInputError, match=message):
+        CVGPRegressor(random_state=0, **options).fit(tmp_path, "y", groups="person")
 
 
 def test_a_row_without_a_group_is_a_bad_row(tmp_path: Path) -> None:

@@ -15,7 +15,9 @@ from typer.testing import CliRunner
 import cvgp
 from cvgp import CVGPRegressor, TrainingOptions, read_table
 from cvgp.cli import app
+from cvgp.data.rows import Rows
 from cvgp.errors import InvalidInputError, InvalidTypeError
+from cvgp.fitting.decide import Fit
 from cvgp.fitting.monitor import FitEvent
 from cvgp.tables import stream
 from tests.flat_options import make_regressor
@@ -163,7 +165,7 @@ def test_an_interrupted_fit_goes_on_to_the_same_model(
 
 def test_early_stopping_holds_rows_out(folder: Path, in_parts: None) -> None:
     model = fit(folder, early_stopping=True)
-    assert model.n_rows_ == 0.8 * NUM_ROWS  # a tenth is watched, and a tenth is for the audit
+    assert model.n_rows_ == 0.81 * NUM_ROWS  # a tenth is for the audit, and a tenth of the others is watched
     assert np.isfinite(model.history_["validation_rmse"]).any()
     assert rmse(model, rows()) < 0.7
 
@@ -176,6 +178,46 @@ def test_unseen_rows_of_a_table_in_parts_calibrate_and_then_join_the_model(folde
     new = rows(2 * NUM_ROWS)[NUM_ROWS:]
     low, high = model.predict_interval(new, level=0.9).T
     assert 0.87 < np.mean((low <= new["y"]) & (new["y"] <= high)) < 0.93
+
+
+def test_few_rows_of_many_columns_are_an_exact_gp_with_the_rows_of_the_audit(tmp_path: Path, in_parts: None) -> None:
+    X = np.random.default_rng(0).normal(size=(600, 6))
+    table = pd.DataFrame(X, columns=list("abcdef")).assign(y=np.sin(2.0 * X[:, 0]) + X[:, 1] * X[:, 2])
+    write_parts(tmp_path, table, cuts=(250,))
+    model = CVGPRegressor(kernel="matern32", noise="constant", random_state=0).fit(tmp_path, "y")
+    assert model.solver_ == "exact"
+    assert model.n_rows_ == len(model.coreset_) == 600
+
+
+class Audited(Exception):  # noqa: N818 - a signal, not an error
+    """Ends a fit where its audit begins."""
+
+
+def test_rows_of_the_audit_have_no_part_in_what_comes_before_it(
+    tmp_path: Path, in_parts: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def until_audit(table: pd.DataFrame) -> tuple[list[np.ndarray], np.ndarray]:
+        """The parameters and decisions of a fit before its audit, and the column `a` of the rows that are set aside."""
+        found = []
+
+        def end(request: object, fit: Fit, rows: Rows, dtype: object) -> None:
+            state = [value.numpy() for value in fit.result.solution.model.state_dict().values()]
+            found.extend([[*state, fit.decisions.seed, str(fit.decisions.input_warp)[:20]], rows.x[:, 0]])
+            raise Audited
+
+        monkeypatch.setattr("cvgp.estimators.regressor.audit", end)
+        write_parts(tmp_path, table, cuts=(250,))
+        with pytest.raises(Audited):
+            make_regressor(**OPTIONS | {"max_iter": 20}).fit(tmp_path, "y")
+        return found[0], found[1]
+
+    table = rows(600).assign(t=pd.Timestamp("2024-01-01") + pd.to_timedelta(np.arange(600), "h"))
+    before, apart = until_audit(table)
+    assert len(apart) == 60
+    is_apart = table["a"].isin(apart)
+    again, _ = until_audit(table.assign(y=table["y"] + 100.0 * is_apart))
+    for one, other in zip(before, again, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_weights_and_known_noise_are_columns(tmp_path: Path, in_parts: None) -> None:

@@ -105,14 +105,23 @@ def write_tables(folder: Path) -> None:
         (folder / name).mkdir()
         write_parts(folder / name, frame, cuts, group)
 
+    rng, person = np.random.default_rng(0), np.arange(900) // 15  # persons have typical inputs, and effects
+    a = rng.uniform(-2.0, 2.0, 60)[person] + 0.02 * rng.normal(size=900)
+    y = np.sin(3.0 * a) + 0.3 * rng.normal(size=60)[person] + 0.1 * rng.normal(size=900)
+    frame = pd.DataFrame({"a": a, "kind": "even", "y": y, "person": person}).sample(frac=1.0, random_state=0)
+    frame.loc[:20, "kind"] = "odd"
+    (folder / "persons").mkdir()
+    write_parts(folder / "persons", frame, (100, 650), 300)
 
-def fit_table(folder: Path, **parameters: Any) -> dict[str, Any]:
+
+def fit_table(folder: Path, groups: str | None = None, **parameters: Any) -> dict[str, Any]:
     """A fit by the estimator to files, of which each process reads its own parts."""
     model = make_regressor(12, **{"random_state": 0, "solver": "adam", "max_iter": 250} | parameters)
-    model.fit(cvgp.read_table(folder, "y", on_bad_rows="skip"))
-    mean = model.predict(pd.DataFrame({"a": GRID.numpy()[:, 0], "kind": "even"}))
+    model.fit(cvgp.read_table(folder, "y", groups=groups, on_bad_rows="skip"))
+    grid = pd.DataFrame({"a": GRID.numpy()[:, 0], "kind": "even"})
+    mean, interval = model.predict(grid), model.predict_interval(grid)
     facts = {"rows": model.n_rows_, "bad": model.n_bad_rows_, "features": model.feature_names_in_.astype(str)}
-    return {"mean": mean, "elbo": model.elbo_, **facts}
+    return {"mean": mean, "interval": interval, "elbo": model.elbo_, **facts}
 
 
 def read_table(group: Group, folder: Path) -> dict[str, Any]:
@@ -168,6 +177,7 @@ CASES: dict[str, Callable[[Group, Path], dict[str, Any]]] = {
     "estimator-any-seed": lambda g, t: estimator(g, max_iter=10),
     "table-parts": lambda g, t: fit_table(t / "parts"),
     "table-one-part": lambda g, t: fit_table(t / "one-part"),
+    "table-groups": lambda g, t: fit_table(t / "persons", groups="person"),
     "table-early": lambda g, t: fit_table(t / "parts", early_stopping=True, n_iter_no_change=5, max_iter=1500),
     "table-reading": lambda g, t: read_table(g, t / "parts"),
 }

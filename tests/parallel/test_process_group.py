@@ -126,6 +126,17 @@ def test_a_table_in_files_is_fitted_as_well_as_by_one_process(results: Results, 
     assert first["features"].tolist() == alone["features"].tolist() == ["a", "kind"]
 
 
+@pytest.mark.parametrize(("case", "noise"), [("table-parts", 0.1), ("table-groups", np.hypot(0.1, 0.3))])
+def test_intervals_of_a_table_in_files_are_as_wide_as_by_one_process(results: Results, case: str, noise: float) -> None:
+    alone, first, _ = results(case)
+    for found in (alone, first):
+        width = np.median(found["interval"][:, 1] - found["interval"][:, 0])
+        assert width == pytest.approx(2.0 * 1.645 * noise, rel=0.25)
+    if case == "table-groups":
+        assert first["rows"] == pytest.approx(alone["rows"], rel=0.3)
+        assert first["rows"] < 450  # rows of one person count less
+
+
 def test_each_process_reads_its_own_parts_of_a_table(results: Results) -> None:
     alone, first, second = results("table-reading")
     assert alone["read"] == first["total"] == second["total"]

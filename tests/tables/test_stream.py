@@ -50,7 +50,7 @@ def test_a_store_holds_what_was_appended(monkeypatch: pytest.MonkeyPatch, limit:
     store = Store(3)
     for start in range(0, 10_000, 777):
         store.append(values[start : start + 777])
-    np.testing.assert_array_equal(np.concatenate(list(store.blocks())), values)
+    np.testing.assert_array_equal(store.read(0, 10_000), values)
     np.testing.assert_array_equal(store.read(9_990, 20_000), values[9_990:])
 
 
@@ -137,14 +137,55 @@ def test_weighted_rows_are_drawn_in_proportion_to_their_weight() -> None:
 
 
 def test_held_out_rows_are_nowhere_else_and_take_their_weight_with_them() -> None:
-    rest, held = source().hold_out(4000, np.random.default_rng(0))
-    apart = set(held.x[:, 0].astype(int))
-    assert (len(apart), rest.num_rows) == (4000, NUM_ROWS - 4000)
-    assert apart.isdisjoint(epoch_rows(rest, 0, size=100))
-    assert apart.isdisjoint(rest.sample(10**6, np.random.default_rng(0)).x[:, 0].long().tolist())
+    table, apart = learned(frame()).hold_out(0.1, np.random.default_rng(0))
+    held, rest = set(table.features(apart).x[:, 0].astype(int)), table.source(no_scaling(2, 1))
+    assert (len(held), rest.num_rows, table.num_rows) == (0.1 * NUM_ROWS, 0.9 * NUM_ROWS, 0.9 * NUM_ROWS)
+    assert held.isdisjoint(epoch_rows(rest, 0, size=100))
+    assert held.isdisjoint(rest.sample(10**6, np.random.default_rng(0)).x[:, 0].long().tolist())
+    assert held.isdisjoint(table.common_sample.x[:, 0].astype(int))
     assert sum(len(chunk.x) for chunk in rest.chunks(2048)) == rest.num_rows
-    rest, held = source(weighted(), sample_weight="w").hold_out(4000, np.random.default_rng(0))
-    assert rest.total_weight + held.sample_weight.sum() == pytest.approx(weighted()["w"].sum())
+    again, others = table.hold_out(0.1, np.random.default_rng(0))
+    assert held.isdisjoint(again.features(others).x[:, 0].astype(int))
+    assert table.moments.means[0] == pytest.approx(np.mean(sorted(set(range(NUM_ROWS)) - held)))
+    table, apart = learned(weighted(), sample_weight="w").hold_out(0.1, np.random.default_rng(0), copies=True)
+    rest, own = table.source(no_scaling(2, 1)), table.features(apart).sample_weight
+    assert rest.total_weight + own.sum() == pytest.approx(weighted()["w"].sum())
+    assert not set(own) - set(weighted()["w"])  # weights that are no counts are taken as a whole
+
+
+def test_copies_are_held_out_one_by_one() -> None:
+    count = np.random.default_rng(0).integers(0, 5, NUM_ROWS)
+    table, apart = learned(frame().assign(w=count), sample_weight="w").hold_out(
+        0.1, np.random.default_rng(1), copies=True
+    )
+    held = table.features(apart)
+    for own, given in ((held, 0.1), (table.load(), 0.9)):
+        assert own.sample_weight.sum() == pytest.approx(given * count.sum(), rel=0.02)
+    total = np.zeros(NUM_ROWS)
+    for own in (held, table.load()):
+        total[own.x[:, 0].astype(int)] += own.sample_weight
+    np.testing.assert_array_equal(total, count)
+
+
+@pytest.mark.parametrize(("each", "count", "groups"), [(4, 1000, 250), (100, 1000, 40), (400, 1000, 25)])
+def test_whole_groups_are_read_from_all_over_the_table(each: int, count: int, groups: int) -> None:
+    labels = np.random.default_rng(0).permutation(NUM_ROWS) % (NUM_ROWS // each)
+    table = learned(frame().assign(who=[f"P{label}" for label in labels]), groups="who")
+    found = table.whole_groups(count, np.random.default_rng(0))
+    assert len(np.unique(found.cluster)) == groups
+    assert len(found.x) == groups * each
+    assert len(np.unique(labels[found.x[:, 0].astype(int)])) == groups
+
+
+def test_rows_of_groups_count_by_the_design_effect() -> None:
+    labels = np.sort(np.random.default_rng(0).integers(0, 500, NUM_ROWS))
+    table = learned(frame().assign(who=labels), groups="who")
+    data = table.with_correlation(0.3).source(no_scaling(2, 1))
+    weight = torch.cat([chunk.sample_weight for chunk in data.chunks(3000)]).numpy()
+    np.testing.assert_allclose(weight, 1.0 / (1.0 + 0.3 * (np.bincount(labels)[labels] - 1.0)))
+    assert data.total_weight == pytest.approx(weight.sum())
+    counts = np.bincount(epoch_rows(data, 0, size=100), minlength=NUM_ROWS)
+    assert np.abs(counts - weight * NUM_ROWS / weight.sum()).max() < 1.0 + 1e-9
 
 
 def test_more_noise_is_in_every_batch_and_in_the_harmonic_mean() -> None:

@@ -40,3 +40,16 @@ class Rows(NamedTuple, Generic[Values]):
         concatenate: Any = torch.cat if isinstance(pieces[0].x, Tensor) else np.concatenate
         columns = zip(*pieces, strict=True)
         return Rows(*(None if parts[0] is None else concatenate(parts) for parts in columns))
+
+
+def draw_weight(rows: Rows[Array], share: float, rng: np.random.Generator, *, copies: bool = False) -> Array:
+    """The weight [n] of each row in a random share of rows.
+
+    With `copies`, and weights that are whole numbers, single copies are drawn; otherwise rows are drawn as a whole.
+    """
+    weight = np.ones(len(rows.x)) if rows.sample_weight is None else rows.sample_weight
+    if copies and rows.sample_weight is not None and (weight == np.round(weight)).all():
+        return rng.binomial(weight.astype(np.int64), share).astype(np.float64)
+    drawn, chosen = np.zeros(len(weight)), rng.permutation(len(weight))[: round(share * len(weight))]
+    drawn[chosen] = weight[chosen]
+    return drawn

@@ -5,16 +5,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from cvgp.data.rows import Rows
+from cvgp.data.rows import Array, Rows
 from cvgp.errors import InvalidInputError
 from cvgp.parallel.group import ALONE, Group, gather_text
 
+ENOUGH_CLUSTERS, MOST_TIMES_MORE = 40, 10  # in a sample of whole clusters, which may then have this many times the rows
 Variance = Callable[[Tensor], Tensor]  # from inputs [n, D] to noise variances [n]
 
 
@@ -61,6 +63,9 @@ class DataSource(Protocol):
 
     def sample(self, count: int, rng: np.random.Generator) -> Rows[Tensor]:
         """`count` different rows, drawn uniformly; all rows, without a draw, if there are fewer."""
+
+    def whole_clusters(self, count: int, rng: np.random.Generator) -> Rows[Tensor]:
+        """All rows of random clusters, about `count` in all; as :meth:`sample` where rows have no clusters."""
 
 
 class MemorySource:
@@ -130,10 +135,9 @@ class MemorySource:
         """All rows of random clusters, about `count` in all; as :meth:`sample` where rows have no clusters."""
         if self.data.cluster is None or self.num_rows <= count:
             return self.sample(count, rng)
-        labels, sizes = self.data.cluster.cpu().unique(return_counts=True)
-        order = torch.as_tensor(rng.permutation(len(labels)))
-        kept = order[: max(int((sizes[order].cumsum(0) <= count).sum()), 2)]
-        return self.take(torch.isin(self.data.cluster, labels[kept].to(self.device)).nonzero()[:, 0]).data
+        labels, sizes = np.unique(self.data.cluster.cpu().numpy(), return_counts=True)
+        chosen = torch.as_tensor(random_clusters(labels, sizes, count, rng)).to(self.device)
+        return self.take(torch.isin(self.data.cluster, chosen).nonzero()[:, 0]).data
 
     def chunks(self, size: int) -> Iterator[Rows[Tensor]]:
         """Every row of the part of this process, in order; the chunks are views."""
@@ -237,13 +241,35 @@ class SharedSource:
 
     def sample(self, count: int, rng: np.random.Generator) -> Rows[Tensor]:
         """Rows of all processes, each as likely as any other; the same ones everywhere."""
-        (agreed,) = self.group.first([torch.tensor([count, rng.integers(2**31)], dtype=torch.float64)])
-        count, seed = (int(number) for number in agreed)
+        count, seed = self._agreed(count, rng)
         common = np.random.default_rng(seed)
         counts = self._rows if count >= self.num_rows else common.multivariate_hypergeometric(self._rows, count)
         own = np.random.default_rng([seed, self.group.rank])
-        mine = self._local.sample(int(counts[self.group.rank]), own)
-        return mine.map(lambda values: torch.cat(self.group.gather(values)))
+        return self._gathered(self._local.sample(int(counts[self.group.rank]), own))
+
+    def whole_clusters(self, count: int, rng: np.random.Generator) -> Rows[Tensor]:
+        """All rows of random clusters, which all processes draw alike; the same rows everywhere."""
+        some = self.sample(count, rng)
+        if some.cluster is None:
+            return some
+        count, seed = self._agreed(count, rng)
+        return self._gathered(self._local.whole_clusters(count, np.random.default_rng(seed)))
+
+    def _agreed(self, count: int, rng: np.random.Generator) -> tuple[int, int]:
+        """A number of rows and a seed that are the same everywhere."""
+        (agreed,) = self.group.first([torch.tensor([count, rng.integers(2**31)], dtype=torch.float64)])
+        return int(agreed[0]), int(agreed[1])
+
+    def _gathered(self, rows: Rows[Tensor]) -> Rows[Tensor]:
+        return rows.map(lambda values: torch.cat(self.group.gather(values)))
+
+
+def random_clusters(labels: Array, sizes: NDArray[Any], count: int, rng: np.random.Generator) -> Array:
+    """Labels of random clusters that have about `count` rows in all; more rows where these would be few clusters."""
+    order = rng.permutation(len(labels))
+    rows = sizes[order].cumsum()
+    enough = (rows <= count) | ((rows <= MOST_TIMES_MORE * count) & (np.arange(len(order)) < ENOUGH_CLUSTERS))
+    return np.asarray(labels[order[: max(int(enough.sum()), 2)]])
 
 
 def cut(rows: int, group: Group) -> tuple[int, int]:

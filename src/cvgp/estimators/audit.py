@@ -8,7 +8,7 @@ calibrates and is reported. Where rows are few, rows of the fit that are left ou
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -16,27 +16,32 @@ from gpytorch.kernels import Kernel
 from scipy.stats import binomtest
 from torch import Tensor
 
-from cvgp.data.rows import Array, Rows
+from cvgp.data.rows import Array, Rows, draw_weight
 from cvgp.data.source import MemorySource
 from cvgp.data.transforms import IDENTITY
 from cvgp.errors import CVGPWarning
-from cvgp.estimators.fitted import FittedGP
+from cvgp.estimators.fitted import FittedGP, as_array
 from cvgp.estimators.predictive import IntervalName, Predictive, ends_of_interval
-from cvgp.fitting.compare import Scores, compare
+from cvgp.fitting.compare import Scores, compare, weight_of
 from cvgp.fitting.decide import Fit, Request, fit
 from cvgp.fitting.decisions import Choice
 from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.kernel import cross_fitted_residuals, periodic_parts, starting_kernel, starting_mean
+from cvgp.fitting.monitor import Run
 from cvgp.fitting.noise import NoiseFit, out_of_sample
 from cvgp.fitting.prepare import SORTED_ROWS, FitData
 from cvgp.gp.calibration import Calibration
 from cvgp.gp.kernels import NOISE_FLOOR, name_of_kernel
 
+if TYPE_CHECKING:
+    from cvgp.tables.stream import Numbered
+    from cvgp.tables.table import TrainingTable
+
 LEVEL = 0.9
 INTERVALS: tuple[IntervalName, ...] = ("model", "conformal")
 LARGEST_FACTOR = 1.25  # how wide calibrated intervals may be, over those of the model; beyond, the model is too sure
 LARGEST_FACTOR_OF_FEW = 4.0  # without noise, a fifth fewer rows may double the error
-SHOWN_ROWS = 200
+SHOWN_ROWS, ROWS_FOR_LINE = 200, 100_000
 THE_FIT = "the fit"
 
 
@@ -51,13 +56,20 @@ def draw_audit(rows: Rows[Array], h: Heuristics, rng: np.random.Generator) -> tu
         return rows, None
     # The order of the rows should not matter.
     order = np.lexsort(np.hstack([rows.x, rows.y]).T[::-1]) if len(weight) <= SORTED_ROWS else np.arange(len(weight))
-    share, drawn = min(h.audit_share, h.most_audit_rows / weight.sum()), np.zeros(len(weight))
-    if rows.sample_weight is not None and (weight == np.round(weight)).all():
-        drawn[order] = rng.binomial(weight[order].astype(np.int64), share)
-    else:
-        chosen = rng.permutation(order)[: round(share * len(order))]
-        drawn[chosen] = weight[chosen]
+    drawn = np.zeros(len(weight))
+    share = min(h.audit_share, h.most_audit_rows / weight.sum())
+    drawn[order] = draw_weight(rows.take(order), share, rng, copies=True)
     return _reweighted(rows, weight - drawn), _reweighted(rows, drawn)
+
+
+def draw_audit_of_table(
+    table: "TrainingTable", h: Heuristics, rng: np.random.Generator
+) -> tuple["TrainingTable", "Numbered | None"]:
+    """As `draw_audit`, for a table that is read in parts; what is set aside is in numbers."""
+    total = float(table.moments.weight[-1])
+    if min(table.num_rows, total) < h.audit_from or table.table.groups is not None:
+        return table, None
+    return table.hold_out(min(h.audit_share, h.most_audit_rows / total), rng, copies=True)
 
 
 def _reweighted(rows: Rows[Array], weight: Array) -> Rows[Array]:
@@ -120,7 +132,7 @@ def audit(request: Request, found: Fit, rows: Rows[Array] | None, dtype: torch.d
     if request.pinned.audit is None:
         _add_simpler(tried, request, deciding, dtype)
     exams = {name: exam for name, (_, exam) in tried.items()}
-    taken = _chosen(exams, h)
+    taken = list(exams)[int(run.agreed(list(exams).index(_chosen(exams, h))))]
     result = tried[taken][0]
     gp, shown = posterior(result.result, data, dtype), _examined(result, data, dtype, others)
     calibration = (
@@ -146,7 +158,7 @@ def _calibrated(request: Request, found: Fit, gp: FittedGP) -> Audited:
         calibration = calibration if factor > 1.0 else None
         _warn_if_wrong("The model is wrong about rows that were left out", factor, LARGEST_FACTOR_OF_FEW)
     if calibration is not None:
-        is_grouped = isinstance(data.train, MemorySource) and data.train.data.cluster is not None
+        is_grouped = data.train.sample(1, request.run.rng("groups")).cluster is not None
         reason += f"; intervals are calibrated by {'groups' if is_grouped else 'rows'} that are left out in turn"
     choice = request.pinned.audit or Choice("none", None, reason)
     return Audited(
@@ -177,7 +189,7 @@ def _add_simpler(
     tried: dict[str, tuple[Fit, Examined]], request: Request, rows: Rows[Array], dtype: torch.dtype
 ) -> None:
     """Fit what is simpler still, if every fit fails, or if a line is more likely than all of them."""
-    data, options, limit = request.data, request.options, request.run.heuristics.audit_p_value
+    data, options, run, limit = request.data, request.options, request.run, request.run.heuristics.audit_p_value
     exams = [exam for _, exam in tried.values()]
     refits = {}
     # Intervals that are too wide are no reason to fit again: a calibration narrows them.
@@ -185,22 +197,20 @@ def _add_simpler(
         fails = all(exam.p_value < limit and exam.coverage < LEVEL for exam in exams)
     else:
         fails = False  # there are no neighbors, or they were asked for
-    if fails:
+    if run.agreed(fails):
         refits["no neighbors"] = replace(options, n_neighbors=0)
-    line = _line(data, rows) if options.kernel in (None, "auto") else None
-    if line is not None and all(compare(line.scores, exam.scores).is_clear for exam in exams):
+    line = _line(data, rows, run) if options.kernel in (None, "auto") else None
+    if run.agreed(line is not None and all(compare(line.scores, exam.scores).is_clear for exam in exams)):
         refits["a line"] = replace(options, n_neighbors=0, kernel="linear")
     for name, changed in refits.items():
         one = fit(request._replace(options=changed))
         tried[name] = one, _examined(one, data, dtype, rows)
 
 
-def _line(data: FitData, rows: Rows[Array]) -> Examined | None:
-    """How the least-squares line of the rows of a fit predicts audit rows."""
-    if not isinstance(data.train, MemorySource):
-        return None
-    x, y = (values.cpu().numpy() for values in data.train.data[:2])
-    weight = np.ones(len(x)) if data.train.data.sample_weight is None else data.train.data.sample_weight.cpu().numpy()
+def _line(data: FitData, rows: Rows[Array], run: Run) -> Examined | None:
+    """How the least-squares line of the rows of a fit, or of many of them, predicts audit rows."""
+    some = data.train.sample(ROWS_FOR_LINE, run.rng("line"))
+    x, y, weight = (as_array(values) for values in (some.x, some.y, weight_of(some)))
     if len(x) <= 2 * (x.shape[1] + 1):
         return None
     root, y = np.sqrt(weight)[:, None], y.reshape(len(y), -1)

@@ -184,7 +184,7 @@ def as_table(
     sample_weight: Any = None,
     noise_variance: Any = None,
     known: Reading | None = None,
-    groups: str | None = None,
+    groups: Any = None,
     exposure: Any = None,
 ) -> Table | None:
     """Rows that are read as a table, as a fit has read its own if `known`: files, and frames of more than numbers."""
@@ -205,7 +205,8 @@ def as_table(
         beside |= dict(zip(own, values.reshape(len(values), -1).T, strict=True))
         target = own[0] if values.ndim == 1 else own
     columns: list[str | None] = []
-    for name, given in (("sample_weight", sample_weight), ("noise_variance", noise_variance), ("exposure", exposure)):
+    given_beside = {"sample_weight": sample_weight, "noise_variance": noise_variance, "groups": groups}
+    for name, given in (given_beside | {"exposure": exposure}).items():
         if given is None or isinstance(given, str):
             columns.append(given)
             continue
@@ -213,8 +214,8 @@ def as_table(
         num_rows = len(next(iter(beside.values()), x))
         values = np.full(num_rows, float(given)) if isinstance(given, Number) else _numbers(name, given)  # type: ignore[arg-type]
         beside[f"{name} beside"] = values
-    weight, noise, exposure = columns
-    return Table(open_frame(x, beside, known=known), target, weight, noise, exposure=exposure)
+    weight, noise, cluster, exposure = columns
+    return Table(open_frame(x, beside, known=known), target, weight, noise, cluster, exposure)
 
 
 def _numbers(name: str, values: Any) -> Array:

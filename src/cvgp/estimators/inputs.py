@@ -34,7 +34,7 @@ from cvgp.fitting.decisions import Choice, Decisions
 from cvgp.fitting.monitor import Run
 from cvgp.fitting.options import ModelOptions, TrainingOptions
 from cvgp.fitting.prepare import FitData, check_variance, choose_scaling, decide_warp, merge_copies, spread_of
-from cvgp.fitting.sample import two_parts
+from cvgp.fitting.sample import learn_correlation, two_parts
 from cvgp.parallel.group import Group, current_group
 from cvgp.runtime import sklearn_alone
 from cvgp.tables.encode import Inputs
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 MOST_SHOWN = 3  # rows that an error names
 FEWEST_GROUPS = 5
+LARGEST_GROUP = 2500  # rows, where whole groups have to be loaded
 COUNTS = ("poisson", "negative_binomial")
 
 
@@ -146,13 +147,18 @@ def with_groups(rows: Rows[Array], codes: Array | None) -> Rows[Array]:
             "leave out rows without a target or a weight before the fit."
         )
     found = rows if codes is None else rows._replace(cluster=codes)
-    count = FEWEST_GROUPS if found.cluster is None else len(np.unique(found.cluster))
+    if found.cluster is not None:
+        check_groups(len(np.unique(found.cluster)))
+    return found
+
+
+def check_groups(count: int) -> None:
+    """Raise if groups are too few to learn from."""
     if count < FEWEST_GROUPS:
         raise InvalidInputError(
             f"groups has {count} different labels. Intervals for new groups cannot be learned from fewer than "
             f"{FEWEST_GROUPS}; fit without groups."
         )
-    return found
 
 
 def check_prediction(estimator: BaseEstimator, x: Any) -> Array | Inputs:
@@ -356,31 +362,41 @@ def refuse_transform(target: str) -> None:
         )
 
 
+def weigh_groups(table: TrainingTable, run: Run) -> TrainingTable:
+    """A table that is read in parts, whose rows count less the more there are in their group, if that helps."""
+    sizes = table.group_sizes.sizes
+    check_groups(len(sizes))
+    if sizes.max() > LARGEST_GROUP:
+        raise InvalidInputError(
+            f"groups has one of {sizes.max():.0f} rows, and in a table that is too large to be loaded each may have at "
+            f"most {LARGEST_GROUP}, since whole groups are left out at once. Fit a sample of the rows of each group, "
+            "which predicts new groups about as well."
+        )
+    some = table.whole_groups(2 * run.rows(run.heuristics.sample_rows), run.rng("groups"))
+    return table.with_correlation(learn_correlation(merge_copies(some), run))
+
+
 def table_data(
     table: TrainingTable, options: ModelOptions, settings: TrainingOptions, run: Run, pinned: Decisions
-) -> tuple[FitData, Rows[Array] | None]:
-    """A table that is read in parts, ready to be fitted, and rows for the audit, which are the same in all processes.
-
-    Each process of a group reads its own part. The scaling is that of all rows, of which those set aside are few.
-    """
+) -> FitData:
+    """A table that is read in parts, ready to be fitted; each process of a group reads its own part."""
+    device, group, held_out = options.device, run.group, None
+    if settings.early_stopping:
+        if table.table.groups is not None:
+            raise InvalidInputError(
+                "early_stopping with groups is for rows in memory, and this table is too large to be loaded. Fit "
+                "without early_stopping, or a sample of whole groups."
+            )
+        share = held_out_rows(table.num_rows, settings) / table.num_rows
+        table, watched = table.hold_out(share, run.rng("validation"))
     # From a sample of the rows that is the same in all processes.
     warp, choice = decide_warp(merge_copies(table.common_sample), options, run, pinned)
-    learned, h, group = table.scaling(warp), run.heuristics, run.group
+    learned = table.scaling(warp)
     scaling = choose_scaling(learned, options, y_varies=table.y_varies)
     check_variance(scaling.y_scale)
-    source, held_out, audited = table.source(scaling, options.device), None, None
-    is_audited = settings.solver != "paper" and table.num_rows >= h.audit_from
-    count = min(h.audit_share * table.num_rows, h.most_audit_rows) if is_audited else 0
-    share = source.num_rows / table.num_rows
-    watched = round(held_out_rows(table.num_rows, settings) * share) if settings.early_stopping else 0
-    if is_audited or watched:
-        source, apart = source.hold_out(round(count * share) + watched, run.rng("validation"))
-        order = run.rng("audit").permutation(len(apart.x))
-        own, others = (apart.take(part) for part in np.split(order, [round(count * share)]))
-    if is_audited:
-        audited = own.map(lambda values: torch.cat(group.gather(torch.as_tensor(values))).numpy())
-    if watched:
-        held_out = MemorySource(*scaling.tensors(others, device=options.device))
+    source = table.source(scaling, device)
+    if settings.early_stopping:
+        held_out = MemorySource(*scaling.tensors(table.rows.encode(*watched), device=device))
     reason = "the table is read in parts"
     none, identity = Choice("none", None, reason), Choice("identity", None, reason)
     decisions = Decisions(outliers=none, target_transform=identity, input_warp=choice, seed=run.seed)
@@ -389,4 +405,4 @@ def table_data(
     if group.world > 1:
         shared = None if held_out is None else SharedSource(held_out, group)
         found = found._replace(train=SharedSource(source, group), held_out=shared)
-    return found, audited
+    return found

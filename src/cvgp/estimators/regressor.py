@@ -15,9 +15,10 @@ from sklearn.metrics import r2_score
 
 from cvgp.coreset import Coreset
 from cvgp.data.rows import Rows
+from cvgp.data.source import MemorySource
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.estimators import inputs
-from cvgp.estimators.audit import audit, draw_audit, posterior
+from cvgp.estimators.audit import audit, draw_audit, draw_audit_of_table, posterior
 from cvgp.estimators.display import DisplayMixin
 from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.frames import named_inputs
@@ -283,24 +284,27 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         # A run that may be resumed later, and every process of a group, must make the same choices.
         choosing = run if folder is None and group.world == 1 else run._replace(budget=Budget(None, clock))
         X, codes = inputs.take_groups(X, groups)
-        labels = groups if isinstance(groups, str) else None
+        labels = groups if codes is None else codes
         table, audited = inputs.open_training_table(self, X, y, sample_weight, noise_variance, groups=labels), None
         if table is not None:
             inputs.check_exposed(self.likelihood, table.table.exposure)
         trends = {} if table is None or training.solver == "paper" else table.open_trends
         has_groups = codes is not None or (table is not None and table.table.groups is not None)
-        if has_groups and (group.world > 1 or (table is not None and not table.fits_in_memory)):
-            raise InvalidInputError(
-                "groups needs all rows in the memory of one process; fit a sample of whole groups, in one process."
-            )
         with limited_threads(n_jobs):
             if table is not None and not table.fits_in_memory:
                 inputs.refuse_transform(self.target_transform)
+                apart = None
+                if training.solver != "paper":
+                    table, apart = draw_audit_of_table(table, run.heuristics, run.rng("audit"))
+                if has_groups:
+                    table = inputs.weigh_groups(table, choosing)
                 dates = decide_trends(table.common_sample, trends, choosing, pinned)
                 table = inputs.without_trends(self, table, dates)
-                data, audited = inputs.table_data(table, options, settings, choosing, pinned)
+                audited = apart and table.features(apart)
+                data = inputs.table_data(table, options, settings, choosing, pinned)
             else:
-                rows = inputs.with_groups(inputs.training_rows(self, table, X, y, sample_weight, noise_variance), codes)
+                rows = inputs.training_rows(self, table, X, y, sample_weight, noise_variance)
+                rows = inputs.with_groups(rows, codes if table is None else rows.cluster)
                 if training.solver != "paper":
                     rows, audited = draw_audit(rows, run.heuristics, run.rng("audit"))
                 dates = decide_trends(rows, trends, choosing, pinned)
@@ -324,7 +328,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
             gp = posterior(found.result, data, dtype)
             if training.solver != "paper":
                 found, gp = audit(request, found, audited, dtype)
-            if audited is not None and found.is_exact and group.world == 1 and run.has_time:
+            is_loaded = isinstance(data.train, MemorySource) and group.world == 1
+            if audited is not None and found.is_exact and is_loaded and run.has_time:
                 # A tenth of few rows matters to kernel and noise too.
                 every = Rows[Array].join([train, audited])
                 data = memory_data(every, held_out, options, choosing, found.decisions, look_for_outliers=look)

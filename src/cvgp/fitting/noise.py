@@ -282,19 +282,21 @@ class _OfCoreset:
 
     def __init__(self, fit: NoiseFit, source: DataSource, count: int, h: Heuristics, rng: np.random.Generator) -> None:
         self.model, self.source, self.tried = fit.solution.model, source, source
-        if source.num_rows > h.reweighting_rows and source.group.world == 1:
+        self.sample = source.whole_clusters(count, rng)
+        if source.num_rows > h.reweighting_rows and source.group.world == 1 and self.sample.cluster is None:
             # Enough to try a noise with; all rows are read once it is kept.
             self.tried = MemorySource(*source.sample(h.reweighting_rows, rng))
-        draw = source.whole_clusters if isinstance(source, MemorySource) else source.sample
-        self.sample = draw(count, rng)
         self.seen, self.new = _two_parts(self.sample, rng)
+        # Large groups are left out as a whole, and some of their rows are enough to learn from.
+        total = len(self.sample.x)
+        self.used = torch.as_tensor(rng.permutation(total)[:count] if total > count else np.arange(total))
 
     @torch.no_grad()
     def residuals(self, fit: NoiseFit) -> tuple[Residuals, Residuals]:
         model, noise = fit.solution.model, fit.noise
         found, _ = statistics_and_gain(model, [_with_noise(self.seen, noise)])
         return (
-            coreset_residuals(model, fit.solution.statistics, _with_noise(self.sample, noise)),
+            coreset_residuals(model, fit.solution.statistics, _with_noise(self.sample, noise)).take(self.used),
             coreset_residuals(model, found, self.new, are_new=True),
         )
 

@@ -44,7 +44,7 @@ from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.monitor import Run
 from cvgp.fitting.options import InputWarpName, ModelOptions, TargetName
 from cvgp.fitting.outliers import Outliers, find_outliers, regular_rows
-from cvgp.fitting.sample import SampleGP, draw_halves, learn_sample, weigh_clusters
+from cvgp.fitting.sample import SampleGP, draw_halves, learn_correlation, learn_sample, weigh_clusters
 from cvgp.gp.noise import Contamination
 from cvgp.parallel.group import Group
 
@@ -94,7 +94,7 @@ def memory_data(
     """
     train = merge_copies(train)
     if train.cluster is not None:
-        train = weigh_clusters(train, run)
+        train = weigh_clusters(train, learn_correlation(train, run))
     every = [train] if held_out is None else [train, held_out]
     begin, count = run.budget.seconds, len(train.x)
     may_have = look_for_outliers and train.noise_variance is None

@@ -160,32 +160,34 @@ def learn_sample(learning: Rows[Array], judging: Rows[Array] | None, run: Run) -
     return SampleGP(found, scaling, scores, tensors)
 
 
-def weigh_clusters(rows: Rows[Array], run: Run) -> Rows[Array]:
-    """Rows that count by one over the design effect 1 + (n - 1) rho of a cluster of n rows (Kish, 1965), if it helps.
+def weigh_clusters(rows: Rows[Array], correlation: float) -> Rows[Array]:
+    """Rows that count by one over the design effect 1 + (n - 1) rho of a cluster of n rows (Kish, 1965)."""
+    if correlation == 0.0:
+        return rows
+    _, place, sizes = np.unique(np.asarray(rows.cluster), return_inverse=True, return_counts=True)
+    share = np.asarray(1.0 / (1.0 + (sizes - 1.0) * correlation), dtype=np.float64)[place]
+    return rows._replace(sample_weight=share if rows.sample_weight is None else share * rows.sample_weight)
 
-    rho is the correlation within a cluster of what rows of other clusters do not explain. Where the inputs tell
-    clusters apart, kernel and noise would otherwise be learned as if each of them were known. Where they do not, or f
-    is what rows of a cluster have in common, all rows count once, under which new clusters are then more likely.
+
+def learn_correlation(rows: Rows[Array], run: Run) -> float:
+    """The correlation rho within clusters of what rows of other clusters do not explain, if it helps; otherwise 0.
+
+    Where the inputs tell clusters apart, kernel and noise would otherwise be learned as if each of them were known.
+    Where they do not, or f is what rows of a cluster have in common, all rows count once, under which new clusters are
+    then more likely.
     """
-    assert rows.cluster is not None, "there are clusters"
     halves = draw_halves(rows, run.rows(run.heuristics.sample_rows), run.rng("clusters"))
     swapped = halves[::-1]
     plain = [learn_sample(learning, judging, run) for learning, judging in zip(halves, swapped, strict=True)]
     errors = [gp.residuals(judging)[0] for gp, judging in zip(plain, swapped, strict=True) if gp is not None]
     if len(errors) < len(halves):
-        return rows
+        return 0.0
     rho = _correlation_within(np.concatenate(errors)[:, 0], np.concatenate([half.cluster for half in swapped]))
-
-    def weighted(part: Rows[Array]) -> Rows[Array]:
-        _, place, sizes = np.unique(np.asarray(part.cluster), return_inverse=True, return_counts=True)
-        share = np.asarray(1.0 / (1.0 + (sizes - 1.0) * rho), dtype=np.float64)[place]
-        return part._replace(sample_weight=share if part.sample_weight is None else share * part.sample_weight)
-
-    fewer = [learn_sample(weighted(a), b, run) for a, b in zip(halves, swapped, strict=True)]
+    fewer = [learn_sample(weigh_clusters(a, rho), b, run) for a, b in zip(halves, swapped, strict=True)]
     gains = [compare(a.scores, b.scores).gain for a, b in zip(fewer, plain, strict=True) if a and b]
     is_better = len(gains) == len(halves) and sum(gains) > 0.0
     run.note("groups", f"correlation of {rho:.2f} within groups, which {'counts' if is_better else 'does not count'}")
-    return weighted(rows) if run.agreed(is_better) else rows
+    return run.agreed(rho if is_better else 0.0)
 
 
 def _correlation_within(error: Array, cluster: Array) -> float:

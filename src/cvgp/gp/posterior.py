@@ -161,10 +161,18 @@ def leave_one_out(
     unexplained = (k_xx - psi.square().sum(0)).clamp_min(0.0)
     error = y - psi.mT @ C_inv_b
     residual, variance = error / rest[:, None], trend_var / rest
+    root = safe_cholesky(C_inv, "C^-1") if clusters else C_inv
     for rows in clusters:
         R = precision[rows].clamp_min(SMALLEST_PRECISION).sqrt()[:, None]
-        H = (R * psi[:, rows].mT) @ (C_inv @ psi[:, rows] * R.mT)  # [n_g, n_g], leverages
-        residual[rows], variance[rows] = _without(plus_identity(-H), H, error[rows], R)
+        G = root.mT @ psi[:, rows] * R.mT  # [M, n_g], so that the leverages are H = G^T G
+        if len(rows) <= len(psi):
+            H = G.mT @ G
+            residual[rows], variance[rows] = _without(plus_identity(-H), H, error[rows], R)
+        else:  # (I - G^T G)^-1 = I + G^T (I - G G^T)^-1 G
+            L = safe_cholesky(plus_identity(-(G @ G.mT)), "I - G G^T of a group")
+            V = torch.linalg.solve_triangular(L, G, upper=False)
+            residual[rows] = error[rows] + V.mT @ (V @ (R * error[rows])) / R
+            variance[rows] = V.square().sum(0) / R[:, 0].square()
     return LeaveOneOut(residual, unexplained + variance)
 
 

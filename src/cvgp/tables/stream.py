@@ -11,10 +11,10 @@ import math
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from threading import Lock
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 from weakref import finalize
 
 import numpy as np
@@ -24,7 +24,7 @@ from torch import Tensor
 
 from cvgp.data.rows import Array, Rows
 from cvgp.data.scaling import Moments, Scaling
-from cvgp.data.source import Variance, add_noise
+from cvgp.data.source import Variance, add_noise, random_clusters
 from cvgp.errors import FileAccessError
 from cvgp.parallel.group import ALONE, Group
 from cvgp.tables.columns import Column, Extra
@@ -78,10 +78,27 @@ class Store:
             self._file.readinto(values.data)  # type: ignore[attr-defined]
         return values
 
-    def blocks(self) -> Iterator[Array]:
-        """All rows, in blocks."""
-        for start in range(0, self.num_rows, BLOCK_ROWS):
-            yield self.read(start, start + BLOCK_ROWS)
+
+class GroupSizes(NamedTuple):
+    """How many rows each group has in all processes, and the correlation by which its rows count less."""
+
+    labels: Array  # [G], in order
+    sizes: Array  # [G]
+    correlation: float = 0.0
+
+    @classmethod
+    def of(cls, parts: Sequence[Array]) -> GroupSizes:
+        """From labels and numbers of rows [G, 2] of several parts."""
+        pairs = np.concatenate([np.empty((0, 2)), *parts])
+        labels, place = np.unique(pairs[:, 0], return_inverse=True)
+        return cls(labels, np.bincount(place, weights=pairs[:, 1], minlength=len(labels)).astype(np.float64))
+
+    def shares(self, cluster: Array) -> Array:
+        """By how much rows [n] of some groups count: one over the design effect (Kish, 1965)."""
+        return np.asarray(1.0 / (1.0 + (self.sizes[self.labels.searchsorted(cluster)] - 1.0) * self.correlation))
+
+
+Numbered = tuple[Rows[Array], NDArray[np.int64]]  # rows in numbers, and their numbers in their files
 
 
 @dataclass(frozen=True)
@@ -95,14 +112,38 @@ class NumberedRows:
     extra: Extra
     codes: Mapping[int, Array] = field(default_factory=dict)  # by place: the category or date of each code in the store
     fold_effects: Mapping[str, Array] | None = None  # of levels, for training rows; None if others taught the columns
+    apart: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))  # rows that are set aside, in order
+    weight_apart: Array = field(default_factory=lambda: np.empty(0))  # of each, infinite for a whole row
+    groups: GroupSizes | None = None
 
     @property
     def feature_names(self) -> list[str]:
         """The names of the columns of x."""
         return [name for column in self.columns for name in column.feature_names]
 
-    def in_numbers(self, values: Array) -> tuple[Rows[Array], NDArray[np.int64]]:
-        """Rows of the store with one number per cell for x, and their numbers in their files."""
+    @property
+    def has_weights(self) -> bool:
+        """Whether rows count by weights."""
+        return self.extra[0] is not None or (self.groups is not None and self.groups.correlation > 0.0)
+
+    @cached_property
+    def left_out(self) -> NDArray[np.int64]:
+        """The rows of the store that do not count at all."""
+        return self.apart[np.isinf(self.weight_apart)]
+
+    @property
+    def num_rows(self) -> int:
+        """The number of rows that count."""
+        return self.store.num_rows - len(self.left_out)
+
+    def without(self, places: NDArray[np.int64], weight: Array) -> NumberedRows:
+        """The others of these rows, where some are set aside as a whole, and of others some of their weight."""
+        apart, where = np.unique(np.concatenate([self.apart, places]), return_inverse=True)
+        taken = np.bincount(where, weights=np.concatenate([self.weight_apart, weight]))
+        return replace(self, apart=apart, weight_apart=taken.astype(np.float64))
+
+    def in_numbers(self, values: Array, places: NDArray[np.int64]) -> Numbered:
+        """Rows of the store at some places that count, with one number per cell for x."""
         x = values[:, list(self.places)]
         for position, place in enumerate(self.places):
             if place in self.codes:
@@ -112,7 +153,18 @@ class NumberedRows:
         extra = iter(values[:, y_end:-1].T)
         beside = (None if name is None else next(extra) for name in self.extra)
         y = values[:, y_end - len(self.targets) : y_end]
-        return Rows(x, y, *beside), values[:, -1].astype(np.int64)
+        rows, numbers = Rows(x, y, *beside), values[:, -1].astype(np.int64)
+        if len(self.apart):
+            at = np.searchsorted(self.apart, places).clip(max=len(self.apart) - 1)
+            taken = np.where(self.apart[at] == places, self.weight_apart[at], 0.0)
+            if rows.sample_weight is not None:
+                rows = rows._replace(sample_weight=rows.sample_weight - taken)
+            rows, numbers = rows.take(np.isfinite(taken)), numbers[np.isfinite(taken)]
+        if self.groups is not None and self.groups.correlation > 0.0:
+            assert rows.cluster is not None, "rows of groups are labeled"
+            share = self.groups.shares(rows.cluster)
+            rows = rows._replace(sample_weight=share if rows.sample_weight is None else share * rows.sample_weight)
+        return rows, numbers
 
     def encode(self, rows: Rows[Array], numbers: NDArray[np.int64]) -> Rows[Array]:
         """Rows in numbers with their features for x."""
@@ -120,28 +172,43 @@ class NumberedRows:
             return rows._replace(x=new_inputs(self.columns, rows.x)[0].x)
         return rows._replace(x=features_of(self.columns, rows.x, self.fold_effects, row_folds(numbers)))
 
-    def cell_blocks(self) -> Iterator[tuple[Rows[Array], NDArray[np.int64]]]:
+    def cell_blocks(self) -> Iterator[Numbered]:
         """All rows in numbers, in blocks."""
-        return map(self.in_numbers, self.store.blocks())
+        for start in range(0, self.store.num_rows, BLOCK_ROWS):
+            yield self.cells(start, start + BLOCK_ROWS)
+
+    def cells(self, start: int, stop: int) -> Numbered:
+        """Rows in numbers."""
+        return self.in_numbers(self.store.read(start, stop), np.arange(start, min(stop, self.store.num_rows)))
 
     def read(self, start: int, stop: int) -> Rows[Array]:
         """Rows with their features."""
-        return self.encode(*self.in_numbers(self.store.read(start, stop)))
+        return self.encode(*self.cells(start, stop))
 
     @cached_property
     def sample_numbers(self) -> NDArray[np.int64]:
         """Which rows of the store are in the sample, in order."""
         count = min(SAMPLE_ROWS, self.store.num_rows)
-        return np.sort(np.random.default_rng(20240613).choice(self.store.num_rows, count, replace=False))
+        chosen = np.random.default_rng(20240613).choice(self.store.num_rows, count, replace=False)
+        return np.setdiff1d(chosen, self.left_out)
 
-    def sample_in_numbers(self) -> tuple[Rows[Array], NDArray[np.int64]]:
+    def sample_in_numbers(self) -> Numbered:
         """A uniform sample of the rows in numbers; all of them up to 100,000."""
         chosen, found = self.sample_numbers, []
         for start in range(0, self.store.num_rows, BLOCK_ROWS):
             inside = chosen[slice(*np.searchsorted(chosen, (start, start + BLOCK_ROWS)))]
             if len(inside):
                 found.append(self.store.read(start, start + BLOCK_ROWS)[inside - start])
-        return self.in_numbers(np.concatenate([np.empty((0, self.store.width)), *found]))
+        return self.in_numbers(np.concatenate([np.empty((0, self.store.width)), *found]), chosen)
+
+    def whole_groups(self, count: int, rng: np.random.Generator) -> Rows[Array]:
+        """All rows of random groups, about `count` in all processes, with their features."""
+        assert self.groups is not None, "the groups have been counted"
+        chosen, found = random_clusters(self.groups.labels, self.groups.sizes, count, rng), [self.read(0, 0)]
+        for rows, numbers in self.cell_blocks():
+            inside = np.isin(np.asarray(rows.cluster), chosen)
+            found.append(self.encode(rows.take(inside), numbers[inside]))
+        return Rows[Array].join(found)
 
 
 class StoredSource:
@@ -155,15 +222,13 @@ class StoredSource:
         moments: Moments,
         scaling: Scaling,
         device: torch.device | str = "cpu",
-        held: NDArray[np.int64] | None = None,
     ) -> None:
         self.rows = rows
         self.moments = moments
         self.scaling = scaling
         self.device = torch.device(device)
         self._dtype = torch.float64
-        self._held = np.empty(0, dtype=np.int64) if held is None else held  # rows of the store that are left out
-        self.num_rows = self.local_rows = rows.store.num_rows - len(self._held)
+        self.num_rows = self.local_rows = rows.num_rows
         self.has_known_noise = rows.extra[1] is not None
         self._noise: tuple[Variance, ...] = ()
         self._cache: dict[tuple[int, int, int], Rows[Array]] = {}
@@ -175,7 +240,7 @@ class StoredSource:
     @cached_property
     def total_weight(self) -> float:
         """The sum of the sample weights; N where there are none."""
-        return float(self._block_weights.sum()) if self.rows.extra[0] else float(self.num_rows)
+        return float(self._block_weights.sum()) if self.rows.has_weights else float(self.num_rows)
 
     @property
     def largest_value(self) -> float:
@@ -221,7 +286,7 @@ class StoredSource:
         """Every row once, in order; rows that are held out leave chunks smaller."""
         self._cache.clear()  # a pass and minibatches do not take turns, and need not both be in memory
         for start in range(0, self.rows.store.num_rows, size):
-            rows = self._read(start, start + size)
+            rows = self.rows.read(start, start + size)
             if len(rows.x):
                 yield self._batch(rows)
 
@@ -244,24 +309,13 @@ class StoredSource:
             rows = rows.take(np.sort(rng.choice(len(rows.x), count, replace=False)))
         return self._batch(rows)
 
-    def hold_out(self, count: int, rng: np.random.Generator) -> tuple[StoredSource, Rows[Array]]:
-        """A source without some random rows, at most half of the sample, and these rows in the units of the table."""
-        total = len(self.rows.sample_numbers)
-        held = np.zeros(total, dtype=np.bool_)
-        held[rng.choice(total, min(count, total // 2), replace=False)] = True
-        every = self.rows.encode(*self.rows.sample_in_numbers())
-        rest = StoredSource(self.rows, self.moments, self.scaling, self.device, self.rows.sample_numbers[held])
-        rest._sample = every.take(~held)
-        return rest, every.take(held)
+    def whole_clusters(self, count: int, rng: np.random.Generator) -> Rows[Tensor]:
+        """All rows of random groups, about `count` in all; as :meth:`sample` where rows have no groups."""
+        return self.sample(count, rng) if self.rows.groups is None else self._batch(self.rows.whole_groups(count, rng))
 
     @cached_property
     def _sample(self) -> Rows[Array]:
         return self.rows.encode(*self.rows.sample_in_numbers())
-
-    def _read(self, start: int, stop: int) -> Rows[Array]:
-        rows = self.rows.read(start, stop)
-        inside = self._held[slice(*np.searchsorted(self._held, (start, stop)))]
-        return rows.take(np.delete(np.arange(len(rows.x)), inside - start)) if len(inside) else rows
 
     @property
     def _window_blocks(self) -> int:
@@ -271,19 +325,19 @@ class StoredSource:
     def _block_sizes(self) -> NDArray[np.int64]:
         """How many rows of each block count."""
         edges = np.append(np.arange(0, self.rows.store.num_rows, BLOCK_ROWS), self.rows.store.num_rows)
-        return np.diff(edges) - np.diff(np.searchsorted(self._held, edges))
+        return np.diff(edges) - np.diff(np.searchsorted(self.rows.left_out, edges))
 
     @cached_property
     def _block_weights(self) -> Array:
         starts = range(0, self.rows.store.num_rows, BLOCK_ROWS)
-        weights = (self._read(start, start + BLOCK_ROWS).sample_weight for start in starts)
+        weights = (self.rows.read(start, start + BLOCK_ROWS).sample_weight for start in starts)
         return np.array([0.0 if weight is None else weight.sum() for weight in weights])
 
     def _window_of(self, seed: int, epoch: int, row: int) -> tuple[Rows[Array], int]:
         """The window of an epoch that holds a row, and the rows of the epoch before it."""
         order = np.random.default_rng([seed, epoch]).permutation(len(self._block_sizes))
         counts: NDArray[Any] = self._block_sizes[order]
-        if self.rows.extra[0]:
+        if self.rows.has_weights:
             # Ticks at equal distances along the summed weights: a row is drawn once for each that falls on it.
             edges = np.concatenate([[0.0], np.cumsum(self._block_weights[order])])
             offset, distance = np.random.default_rng([seed, epoch, 1]).random(), edges[-1] / self.num_rows
@@ -299,7 +353,7 @@ class StoredSource:
             blocks = range(firsts[index], min(firsts[index] + self._window_blocks, len(order)))
             pieces = []
             for turn in blocks:
-                rows = self._read(order[turn] * BLOCK_ROWS, (order[turn] + 1) * BLOCK_ROWS)
+                rows = self.rows.read(order[turn] * BLOCK_ROWS, (order[turn] + 1) * BLOCK_ROWS)
                 if rows.sample_weight is not None:
                     ticks = (np.arange(ends[turn], ends[turn + 1]) + offset) * distance - edges[turn]
                     drawn = np.searchsorted(np.cumsum(rows.sample_weight), ticks, side="right")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import re
@@ -20,7 +21,7 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
-from cvgp.data.rows import Array, Rows
+from cvgp.data.rows import Array, Rows, draw_weight
 from cvgp.data.scaling import Moments, Scaling, bulk_of, learn_scaling, learn_warped_scaling, moments_of, no_moments
 from cvgp.data.transforms import NO_WARP, InputWarp
 from cvgp.errors import CVGPError, CVGPWarning, InvalidInputError, InvalidTypeError
@@ -46,10 +47,11 @@ from cvgp.tables.columns import (
 from cvgp.tables.encode import UNKNOWN
 from cvgp.tables.levels import learn_levels
 from cvgp.tables.read import Opened, open_table
-from cvgp.tables.stream import SAMPLE_ROWS, NumberedRows, Store, StoredSource
+from cvgp.tables.stream import SAMPLE_ROWS, GroupSizes, Numbered, NumberedRows, Store, StoredSource
 
 Dates = Literal["auto", "season", "trend", "drop"]
 ENOUGH_CELLS = 10_000  # needed to tell whether a column has a different text in nearly every row
+PARTS_AT_ONCE = 256  # in which groups are counted before these are put together
 MOST_TEXTS = 1_000_000  # different texts of a column that are counted before it is refused
 NEARLY_EVERY = 0.95  # the share of a column's cells that hold different texts, where these name the rows
 EMPTY = "no values"  # the reason why a column is left out, and never kept
@@ -391,12 +393,59 @@ class TrainingTable:
         columns = tuple(
             replace(column, parts=column.parts[1:]) if column.name in names else column for column in self.rows.columns
         )
-        rows = replace(self.rows, columns=columns)
-        return replace(self, rows=rows, moments=_moments(rows, rows.encode, self.group))
+        return self._changed(replace(self.rows, columns=columns))
+
+    def hold_out(
+        self, share: float, rng: np.random.Generator, *, copies: bool = False
+    ) -> tuple[TrainingTable, Numbered]:
+        """The table without a random share of its rows, and those of this process in numbers.
+
+        They all come from its sample, of which at most half are taken.
+        """
+        found, numbers = self.rows.sample_in_numbers()
+        share = min(share * self.rows.num_rows / max(len(numbers), 1), 0.5)
+        drawn, weight = draw_weight(found, share, rng, copies=copies), found.sample_weight
+        some = drawn > 0.0
+        taken = np.where(drawn < (1.0 if weight is None else weight), drawn, np.inf)[some]
+        apart = (found if weight is None else found._replace(sample_weight=drawn)).take(some)
+        return self._changed(self.rows.without(self.rows.sample_numbers[some], taken)), (apart, numbers[some])
+
+    def features(self, rows: Numbered) -> Rows[Array]:
+        """Rows of each process with their features, the same in all of them."""
+        return _gathered(self.rows.encode(*rows), self.group)
+
+    @cached_property
+    def group_sizes(self) -> GroupSizes:
+        """The groups of all rows."""
+        parts = list[Array]()
+        for rows, _ in self.rows.cell_blocks():
+            parts.append(np.stack(np.unique(np.asarray(rows.cluster), return_counts=True), axis=1))
+            if len(parts) == PARTS_AT_ONCE:
+                parts = [np.stack(GroupSizes.of(parts)[:2], axis=1)]
+        own = np.stack(GroupSizes.of(parts)[:2], axis=1)  # [G, 2]
+        return GroupSizes.of([part.numpy() for part in self.group.gather(torch.from_numpy(own))])
+
+    def whole_groups(self, count: int, rng: np.random.Generator) -> Rows[Array]:
+        """All rows of random groups, about `count` in all processes, the same everywhere."""
+        return _gathered(replace(self.rows, groups=self.group_sizes).whole_groups(count, rng), self.group)
+
+    def with_correlation(self, correlation: float) -> TrainingTable:
+        """The same rows, which count less the more there are in their group."""
+        rows = replace(self.rows, groups=self.group_sizes._replace(correlation=correlation))
+        return self._changed(rows) if correlation else replace(self, rows=rows)
+
+    def _changed(self, rows: NumberedRows) -> TrainingTable:
+        """The table with other rows, or rows that count otherwise."""
+        total = int(self.group.sum([torch.tensor(float(rows.num_rows), dtype=torch.float64)])[0])
+        return replace(self, rows=rows, num_rows=total, moments=_moments(rows, rows.encode, self.group))
 
     def load(self) -> Rows[Array]:
-        """All rows, in the user's units."""
-        return self.rows.read(0, self.rows.store.num_rows)
+        """All rows, in the user's units, with groups in the order in which they come."""
+        rows = self.rows.read(0, self.rows.store.num_rows)
+        if rows.cluster is None:
+            return rows
+        _, first, place = np.unique(rows.cluster, return_index=True, return_inverse=True)
+        return rows._replace(cluster=first.argsort().argsort()[place].astype(np.float64))
 
     def source(self, scaling: Scaling, device: torch.device | str = "cpu") -> StoredSource:
         """The rows of this process in blocks, scaled."""
@@ -433,9 +482,13 @@ def _as_numbers(rows: Rows[Array], numbers: NDArray[np.int64]) -> Rows[Array]:
 def _common_sample(rows: NumberedRows, total: int, group: Group, encode: Encode) -> Rows[Array]:
     """A sample of the rows of all processes, in numbers or encoded."""
     found, numbers = rows.sample_in_numbers()
-    count = -(-SAMPLE_ROWS * rows.store.num_rows // total)
+    count = -(-SAMPLE_ROWS * rows.num_rows // total)
     chosen = np.sort(np.random.default_rng(0).permutation(len(found.x))[:count])
-    own = encode(found.take(chosen), numbers[chosen])
+    return _gathered(encode(found.take(chosen), numbers[chosen]), group)
+
+
+def _gathered(own: Rows[Array], group: Group) -> Rows[Array]:
+    """The rows of all processes, in all of them."""
     return own.map(lambda values: torch.cat(group.gather(torch.from_numpy(np.ascontiguousarray(values)))).numpy())
 
 
@@ -508,6 +561,13 @@ class _Texts:
             self.names_rows = not is_numeric and not look_like_dates(self.counts)
 
 
+def _hashed(name: str, column: pa.Array) -> Array:
+    """Numbers [n] for the labels of groups, which processes need not agree about; NaN where one is missing."""
+    codes, texts = labels(name, column)
+    own = [int.from_bytes(hashlib.blake2b(text.encode(), digest_size=6).digest()) for text in texts]
+    return np.array([*own, np.nan], dtype=np.float64)[codes]
+
+
 class _Learner:
     """One look through the rows of a table, and what is learned from it."""
 
@@ -558,7 +618,7 @@ class _Learner:
         moments = Moments(*(values[np.append(used, [True] * len(rows.targets))] for values in moments))
         # Medians are exact for rows that are loaded, and else those of the sample.
         is_loaded = self.group.world == 1 and 8 * total * store.width <= stream.IN_MEMORY_BYTES
-        every = rows.in_numbers(store.read(0, total))[0].x[:, used] if is_loaded and missing.any() else sample.x
+        every = rows.cells(0, total)[0].x[:, used] if is_loaded and missing.any() else sample.x
         facts = (missing.tolist(), moments.means.tolist(), every.T, sample.x.T)
         columns = tuple(map(self._learned, compress(rows.columns, used), *facts))
         rows = replace(rows, columns=columns, places=list(compress(rows.places, used)), fold_effects={})
@@ -576,7 +636,7 @@ class _Learner:
             name: self.texts[name].add if name in self.texts else partial(READERS[self.kinds[name]], name)
             for name in self.usable
         }
-        label = None if table.groups is None else _Texts(table.groups, is_ordered=False, is_asked_for=True).add
+        label = None if table.groups is None else partial(_hashed, table.groups)
         reader = RowReader(self.opened, cells, self.kinds, table.targets, table.extra, self.bad, label)
         store = Store(len(self.usable) + len(table.special) + 1)
         missing = torch.zeros(len(self.usable), dtype=torch.float64)
