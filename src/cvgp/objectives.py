@@ -173,9 +173,6 @@ class TitsiasObjective:
             return self._value_and_backward(scale)
 
     def _value_and_backward(self, scale: float) -> float:
-        before = [p.grad for p in self.parameters]
-        for p in self.parameters:
-            p.grad = None
         K_cc = self.model.jittered_covariance()
         L_inv = torch.empty_like(K_cc, requires_grad=False)
         kept: list[ChunkGraph] = []
@@ -193,7 +190,7 @@ class TitsiasObjective:
         with torch.no_grad():
             solution = bounds.solve_titsias(bounds.Statistics(*sums), L_inv)
 
-        def backward() -> list[Tensor]:
+        def backward() -> Tensor:
             # Terms that are not sums over data are counted by one process.
             is_first = float(self.group.rank == 0)
             value, d_K_cc = is_first * solution.value, is_first * solution.d_K_cc
@@ -206,18 +203,29 @@ class TitsiasObjective:
             if self.tight:
                 d_K_cc = d_K_cc - L_inv.mT @ total_Psi @ L_inv
             backward_from([K_cc], [d_K_cc])
-            if self.group.rank == 0:
-                value = value + self._prior.value_and_backward()
-            return [value, *(torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters)]
+            return value + (self._prior.value_and_backward() if self.group.rank == 0 else 0.0)
 
-        value, *gradients = sum_of(self.group, backward, [solution.value, *self.parameters])
-        for p, gradient, old in zip(self.parameters, gradients, before, strict=True):
-            scaled = gradient.to(p.dtype).mul_(scale)
-            p.grad = scaled if old is None else old.add_(scaled)
-        return scale * value.item()
+        return summed_backward(self.group, self.parameters, backward, scale)
 
     def _graphs(self) -> Iterator[ChunkGraph]:
         return (ChunkGraph(self.model, batch, tight=self.tight) for batch in self.chunks())
+
+
+def summed_backward(group: Group, parameters: Sequence[Tensor], backward: Callable[[], Tensor], scale: float) -> float:
+    """`scale` times the sum over processes of what `backward` returns, and the same of the gradients that it adds."""
+    before = [p.grad for p in parameters]
+    for p in parameters:
+        p.grad = None
+
+    def local() -> list[Tensor]:
+        value = backward()
+        return [value, *(torch.zeros_like(p) if p.grad is None else p.grad for p in parameters)]
+
+    value, *gradients = sum_of(group, local, [torch.zeros(()), *parameters])
+    for p, gradient, old in zip(parameters, gradients, before, strict=True):
+        scaled = gradient.to(p.dtype).mul_(scale)
+        p.grad = scaled if old is None else old.add_(scaled)
+    return scale * value.item()
 
 
 def chunk_work(size: int, num_rows: int) -> float:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from cvgp.coreset import Coreset
 from cvgp.data.rows import Rows
+from cvgp.data.source import MemorySource
 from cvgp.fitting.latents import (
     Latents,
     SitesObjective,
@@ -60,7 +61,7 @@ def bound(latents: Latents, rows: Rows[Tensor], y_c: Tensor, log_w: Tensor) -> T
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_gradient_of_the_bound_vanishes_at_the_sites(kind: str) -> None:
     latents, rows = problem(kind)
-    found = solve_sites(latents, rows, steps=200, tol=1e-13, fresh=True)
+    found = solve_sites(latents, MemorySource(*rows), steps=200, tol=1e-13, fresh=True)
     y_c = torch.stack([model.y_c.detach() for model in latents.models]).requires_grad_()
     log_w = torch.stack([model.site_precision.detach().log() for model in latents.models]).requires_grad_()
     value = bound(latents, rows, y_c, log_w)
@@ -79,13 +80,13 @@ def test_the_gradient_of_the_bound_vanishes_at_the_sites(kind: str) -> None:
 def test_no_other_variance_of_f_has_a_higher_bound_after_the_search(kind: str, factor: float) -> None:
     latents, rows = problem(kind)
     multiply_variance(latents.first, factor)
-    begun = solve_sites(latents, rows, steps=20, fresh=True)
-    best, found = _with_best_scale(latents, rows, begun, Run.alone(seed=0))
+    begun = solve_sites(latents, MemorySource(*rows), steps=20, fresh=True)
+    best, found = _with_best_scale(latents, MemorySource(*rows), begun, Run.alone(seed=0))
     assert found.value > begun.value
     for change in (4.0, 0.25):
         other = best.copied()
         multiply_variance(other.first, change)
-        assert solve_sites(other, rows, steps=6).value < found.value + 1e-3
+        assert solve_sites(other, MemorySource(*rows), steps=6).value < found.value + 1e-3
 
 
 def test_a_variance_that_is_not_learned_stays() -> None:
@@ -99,8 +100,8 @@ def test_a_variance_that_is_not_learned_stays() -> None:
 @pytest.mark.parametrize("kind", [*KINDS, *CLAMPED])
 def test_steps_never_lower_the_bound(kind: str) -> None:
     latents, rows = problem(kind)
-    values = [solve_sites(latents, rows, steps=1, fresh=True).value]
-    values += [solve_sites(latents, rows, steps=1).value for _ in range(8)]
+    values = [solve_sites(latents, MemorySource(*rows), steps=1, fresh=True).value]
+    values += [solve_sites(latents, MemorySource(*rows), steps=1).value for _ in range(8)]
     assert (np.diff(values) > -1e-6 * abs(values[0])).all()
     assert values[-1] > values[0]
 
@@ -110,7 +111,7 @@ def test_the_gaussian_likelihood_has_the_coreset_of_a_regression() -> None:
     noise = 0.2
     same = latents._replace(likelihood=lk.Gaussian(noise), constant=torch.zeros(1, dtype=torch.float64))
     y = torch.sin(rows.x[:, 0]) + 0.3 * torch.as_tensor(np.random.default_rng(1).normal(size=len(rows.x)))
-    found = solve_sites(same, rows._replace(y=y), steps=50, tol=1e-13, fresh=True)
+    found = solve_sites(same, MemorySource(rows.x, y), steps=50, tol=1e-13, fresh=True)
     model = CVGP(same.first.coreset, same.first.kernel, likelihood=gaussian_likelihood(noise))
     value = model.solve_coreset(rows.x, y).item()
     assert found.value == pytest.approx(value, abs=1e-5)
@@ -122,8 +123,8 @@ def test_the_gaussian_likelihood_has_the_coreset_of_a_regression() -> None:
 
 def test_the_gradient_in_the_kernel_is_that_of_the_bound() -> None:
     latents, rows = problem("poisson")
-    solve_sites(latents, rows, steps=10, fresh=True)
-    objective = SitesObjective(latents, rows)
+    solve_sites(latents, MemorySource(*rows), steps=10, fresh=True)
+    objective = SitesObjective(latents, MemorySource(*rows))
     for parameter in objective.parameters:
         parameter.grad = None
     objective.value_and_backward()

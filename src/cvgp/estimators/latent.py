@@ -93,7 +93,7 @@ def fit_latent_values(
         )
         for model, constant in zip(latents.models, latents.constant.tolist(), strict=True)
     ]
-    estimator.n_rows_ = fit.left_out.weight.sum().item()
+    estimator.n_rows_ = fit.total_weight
     estimator.elbo_ = fit.bound - estimator.n_rows_ * float(np.log(unit))
     estimator.decisions_ = found.decisions if dates is None else found.decisions.with_choice("dates", dates)
     estimator.n_iter_ = max(fit.result.num_iter, 1)

@@ -80,7 +80,7 @@ def fit_kind(
     if options.kernel in (None, "auto") and options.ard:
         start, kernel_choice = _fewer_parameters(start, scaled, likelihood, constant, run, kernel_choice, widen)
     found = fit_latents(Latents.begin(start, constant, likelihood), scaled, run, most_rows=h.latent_rows)
-    _warn_if_simpler_is_better(found, scaled, likelihood, run)
+    _warn_if_simpler_is_better(found, likelihood, run)
     solver = Choice("sites and L-BFGS", None, "", {}, run.budget.seconds - begin)
     alone = Choice("none", None, "not for classes and counts")
     made = {"input_warp": warp_choice, "kernel": kernel_choice, "n_neighbors": alone, "solver": solver}
@@ -141,9 +141,9 @@ def density_of(latents: Latents, rows: Rows[Tensor]) -> Scores:
     return Scores(density, -density, weight_of(rows), rows.cluster)
 
 
-def _warn_if_simpler_is_better(found: LatentFit, rows: Rows[Tensor], likelihood: Likelihood, run: Run) -> None:
+def _warn_if_simpler_is_better(found: LatentFit, likelihood: Likelihood, run: Run) -> None:
     """Warn if a constant or a generalized linear model is clearly likelier for a sample of rows without themselves."""
-    h, rng = run.heuristics, run.rng("compare")
+    h, rng, rows = run.heuristics, run.rng("compare"), found.rows
     some = torch.as_tensor(rng.permutation(len(rows.x))[: run.rows(h.compared_rows)], device=rows.x.device)
     if len(some) <= 2 * FOLDS:
         return

@@ -9,14 +9,19 @@ kernel and one set of pseudo-inputs.
 import math
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
-from typing import NamedTuple
+from dataclasses import replace
+from itertools import chain
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from cvgp.coreset import Coreset
-from cvgp.data.rows import Rows
-from cvgp.fitting.compare import Scores, weight_of
+from cvgp.data.rows import Array, Rows
+from cvgp.data.source import MemorySource
+from cvgp.fitting.checkpoint import LBFGS_FILE, Checkpoint
+from cvgp.fitting.compare import Scores, cluster_weight, members, weight_of
 from cvgp.fitting.monitor import Phase, Run
 from cvgp.gp.bounds import Statistics, gather_whitened, whitener
 from cvgp.gp.bounds.elbo import marginals
@@ -28,13 +33,14 @@ from cvgp.gp.kernels import (
     multiply_inside,
     release,
 )
-from cvgp.gp.likelihoods import Expected, Likelihood, WithQuantiles
+from cvgp.gp.likelihoods import Classes, Expected, Likelihood
 from cvgp.gp.linalg import inverse_from_factor, plus_identity, safe_cholesky
 from cvgp.gp.model import CVGP
-from cvgp.gp.posterior import factorize, kl_divergence, leave_one_out, mean, variance
+from cvgp.gp.posterior import Factor, factorize, kl_divergence, leave_one_out, mean, variance
 from cvgp.gp.sites import best_coreset
-from cvgp.objectives import CHUNK_ROWS, PriorObjective, searched_parameters
-from cvgp.optim import Progress, Result, Status, minimize_lbfgs
+from cvgp.objectives import CHUNK_ROWS, PriorObjective, searched_parameters, summed_backward
+from cvgp.optim import Progress, Result, Status, minimize_lbfgs, read_vector, write_vector
+from cvgp.parallel.group import Group, sum_of
 from cvgp.runtime import threads_for
 
 PHASE = "sites"
@@ -84,82 +90,96 @@ class Latents(NamedTuple):
         """What is added to the latent values of rows [n, L]: the constants, and the logarithms of exposures."""
         return self.constant if rows.exposure is None else self.constant + rows.exposure.log()[:, None]
 
+    @property
+    def state(self) -> Array:
+        """Kernel, pseudo-inputs, constants and the parameters of a likelihood that are learned, as one vector."""
+        own = [getattr(self.likelihood, name) for name in self.likelihood.parameters]
+        return np.concatenate([read_vector(searched_parameters(self.first)), self.constant.cpu().numpy(), own])
+
+    def with_state(self, state: Array) -> "Latents":
+        """Latent values with this state; kernel and pseudo-inputs are changed in place."""
+        names, likelihood = self.likelihood.parameters, self.likelihood
+        end = len(state) - len(names)
+        point, constant, own = np.split(state, [end - len(self.models), end])
+        with torch.no_grad():
+            write_vector(searched_parameters(self.first), point)
+        if names:
+            likelihood = replace(likelihood, **dict(zip(names, own.tolist(), strict=True)))
+        return self._replace(constant=self.constant.new_tensor(constant), likelihood=likelihood)
+
     def copied(self) -> "Latents":
         """A copy that can be trained by itself."""
         return self._replace(models=deepcopy(self.models))
 
 
+class Source(Protocol):
+    """Rows with what was observed, in chunks that can be read again; each process of a group has its own."""
+
+    group: Group
+
+    def chunks(self, size: int) -> Iterator[Rows[Tensor]]:
+        """The rows of this process, `size` at a time."""
+
+
 class SitesObjective:
     """E_q log p(y) minus the KL, plus the priors, as a function of kernel and pseudo-inputs with fixed sites."""
 
-    def __init__(self, latents: Latents, rows: Rows[Tensor]) -> None:
-        self.latents, self.rows = latents, rows
+    def __init__(self, latents: Latents, rows: MemorySource) -> None:
+        self.latents, self.group = latents, rows.group
+        self.rows = Rows[Tensor].join(list(rows.chunks(CHUNK_ROWS)))
         self.parameters = searched_parameters(latents.first)
         self._prior = PriorObjective(latents.first)
 
     def value_and_backward(self, scale: float = 1.0) -> float:
         """`scale` times the sum; `scale` times its gradient is added to `grad` of the parameters."""
+        with threads_for(float(len(self.latents.first.X_c)) ** 2 * len(self.rows.x)):
+            return summed_backward(self.group, self.parameters, self._backward, scale)
+
+    def _backward(self) -> Tensor:
         models, likelihood, rows = self.latents.models, self.latents.likelihood, self.rows
-        with threads_for(float(len(models[0].X_c)) ** 2 * len(rows.x)):
-            matrices = kernel_matrices(models[0].kernel, models[0].X_c, rows.x)
-            y_c = torch.stack([model.y_c.detach() for model in models])  # [L, M]
-            log_w = torch.stack([model.site_precision.detach().log() for model in models])  # [L, M]
-            f = marginals(*matrices, y_c, log_w)
-            at = f.mean.detach().mT + self.latents.offset(rows), f.variance.detach().mT.clamp_min(0.0)
-            expected = likelihood.expected(rows.y, *at)
-            weight = weight_of(rows)
-            value = (weight * expected.value).sum().item() - f.kl.detach().sum().item()
-            slopes = ((weight[:, None] * part).mT for part in (expected.slope, -0.5 * expected.curvature))
-            d_kl = torch.full_like(f.kl, -scale)
-            torch.autograd.backward([f.mean, f.variance, f.kl], [*(scale * slope for slope in slopes), d_kl])
-        return scale * value + self._prior.value_and_backward(scale)
+        matrices = kernel_matrices(models[0].kernel, models[0].X_c, rows.x)
+        y_c = torch.stack([model.y_c.detach() for model in models])  # [L, M]
+        log_w = torch.stack([model.site_precision.detach().log() for model in models])  # [L, M]
+        f = marginals(*matrices, y_c, log_w)
+        at = f.mean.detach().mT + self.latents.offset(rows), f.variance.detach().mT.clamp_min(0.0)
+        expected, weight = likelihood.expected(rows.y, *at), weight_of(rows)
+        is_first = float(self.group.rank == 0)  # what is not a sum over rows is counted by one process
+        value = (weight * expected.value).sum() - is_first * f.kl.detach().sum()
+        slopes = [(weight[:, None] * part).mT for part in (expected.slope, -0.5 * expected.curvature)]
+        torch.autograd.backward([f.mean, f.variance, f.kl], [*slopes, torch.full_like(f.kl, -is_first)])
+        return value + is_first * self._prior.value_and_backward(is_first)
 
 
 class _Matrices:
     """Covariances of rows and pseudo-inputs, by chunks; small ones are kept in memory between passes."""
 
-    def __init__(self, model: CVGP, rows: Rows[Tensor]) -> None:
-        self.model, self.rows = model, rows
+    def __init__(self, model: CVGP, source: Source) -> None:
+        self.model, self.source = model, source
         self.K_cc = model.jittered_covariance()
         self.L_inv = whitener(self.K_cc)
         self.jitter = (self.K_cc.diagonal() - diagonal(model.kernel, model.X_c)).mean().clamp_min(0.0).item()
-        self._kept = list(self._made()) if len(rows.x) * len(model.X_c) <= MOST_KEPT else None
+        is_small = isinstance(source, MemorySource) and source.local_rows * len(model.X_c) <= MOST_KEPT
+        self._kept = list(self._made()) if is_small else None
 
-    def _made(self) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        for start in range(0, len(self.rows.x), CHUNK_ROWS):
-            part = slice(start, start + CHUNK_ROWS)
-            x = self.rows.x[part]
-            yield part, cross_matrix(self.model.kernel, self.model.X_c, x), diagonal(self.model.kernel, x)
+    def _made(self) -> Iterator[tuple[Rows[Tensor], Tensor, Tensor]]:
+        for rows in self.source.chunks(CHUNK_ROWS):
+            yield rows, cross_matrix(self.model.kernel, self.model.X_c, rows.x), diagonal(self.model.kernel, rows.x)
 
-    def chunks(self) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Which rows, K_cx [M, n] and k_xx [n]."""
-        return iter(self._kept) if self._kept is not None else self._made()
+    def chunks(self) -> Iterator[tuple[Rows[Tensor], Tensor, Tensor]]:
+        """Rows, K_cx [M, n] and k_xx [n]."""
+        return self._made() if self._kept is None else iter(self._kept)
 
-    def marginals(self, points: "_Points") -> tuple[Tensor, Tensor, float]:
-        """Means and variances [n, L] of the latent values without their constants, and the KL of all."""
-        factors = [factorize(self.K_cc, w, self.K_cc @ alpha + alpha / w) for alpha, w in zip(*points, strict=True)]
-        means, variances = [], []
-        for _, K_cx, k_xx in self.chunks():
-            means.append(torch.stack([mean(factor, K_cx) for factor in factors], 1))
-            variances.append(torch.stack([variance(factor, K_cx, k_xx) for factor in factors], 1))
-        return torch.cat(means), torch.cat(variances), sum(kl_divergence(factor).item() for factor in factors)
+    def factors(self, points: "_Points") -> list[Factor]:
+        """The posterior of each latent value."""
+        return [factorize(self.K_cc, w, self.K_cc @ alpha + alpha / w) for alpha, w in zip(*points, strict=True)]
 
-    def prior(self, num_latents: int) -> tuple[Tensor, Tensor, float]:
-        """The same for the prior."""
-        k_xx = torch.cat([diagonal for *_, diagonal in self.chunks()])
-        variances = k_xx[:, None].expand(-1, num_latents)
-        return torch.zeros_like(variances), variances, 0.0
 
-    def statistics(self, found: "Solved", place: int) -> Statistics:
-        """Sums over rows as normal observations of one latent value."""
-        total = Statistics.zeros(len(self.K_cc), 1, self.rows.x.device)
-        precision, target = found.normal_rows(place)
-        precision = weight_of(self.rows) * precision
-        nothing = torch.zeros((), dtype=torch.float64, device=self.rows.x.device)
-        for part, K_cx, k_xx in self.chunks():
-            psi = self.L_inv @ K_cx
-            total = total.merge(gather_whitened(psi, k_xx, target[part, None], precision[part], nothing))
-        return total
+def _marginals(factors: Sequence[Factor], K_cx: Tensor, k_xx: Tensor, num_latents: int) -> tuple[Tensor, Tensor]:
+    """Means and variances [n, L] of the latent values of rows without their constants; of the prior without factors."""
+    if not factors:
+        return k_xx.new_zeros(len(k_xx), num_latents), k_xx[:, None].expand(-1, num_latents)
+    means = [mean(factor, K_cx) for factor in factors]
+    return torch.stack(means, 1), torch.stack([variance(factor, K_cx, k_xx) for factor in factors], 1)
 
 
 class _Points(NamedTuple):
@@ -174,48 +194,76 @@ class _Points(NamedTuple):
 
 
 class Solved(NamedTuple):
-    """The bound at some sites, and the rows there."""
+    """The bound at some sites, and sums over the rows as normal observations of each latent value."""
 
     value: float
-    expected: Expected
-    mean: Tensor  # [n, L], of f minus the constants
-    f_var: Tensor  # [n, L]
+    weight: float  # of all rows
+    precision: Tensor  # [L], the mean over rows
+    sums: list[Statistics]  # of targets minus the constants
 
-    def normal_rows(self, place: int) -> tuple[Tensor, Tensor]:
-        """Precisions [n] and targets [n], minus the constant, of the normal observations that rows act as."""
-        g = self.expected.curvature[:, place]
-        return g, self.mean[:, place] + self.expected.slope[:, place] / g
+    def times(self, factor: float) -> "Solved":
+        """An estimate for a number of rows that is larger by a factor."""
+        sums = [one.times(factor) for one in self.sums]
+        return Solved(factor * self.value, factor * self.weight, self.precision, sums)
 
 
 @torch.no_grad()
 def solve_sites(
-    latents: Latents, rows: Rows[Tensor], *, steps: int, tol: float = SITE_TOLERANCE, fresh: bool = False
+    latents: Latents,
+    rows: Source,
+    *,
+    steps: int,
+    tol: float = SITE_TOLERANCE,
+    fresh: bool = False,
+    begin: Solved | None = None,
 ) -> Solved:
     """Find the sites at the present kernel and pseudo-inputs, in place, by steps that never lower the bound.
 
-    A fresh search starts from the prior; others start from the present sites.
+    A fresh search starts from the prior, or from sums that are known nearly; others start from the present sites.
     """
     models, likelihood = latents.models, latents.likelihood
-    weight, offset = weight_of(rows), latents.offset(rows)
-    with threads_for(float(len(models[0].X_c)) ** 2 * len(rows.x)):
+    with threads_for(float(len(models[0].X_c)) ** 2 * CHUNK_ROWS):
         matrices = _Matrices(models[0], rows)
+        zero = matrices.K_cc.new_zeros(())
+        no_sums = [Statistics.zeros(len(matrices.K_cc), 1, zero.device)] * len(models)
 
         def evaluate(points: _Points | None) -> Solved:
-            at = matrices.prior(len(models)) if points is None else matrices.marginals(points)
-            expected = likelihood.expected(rows.y, at[0] + offset, at[1])
-            return Solved((weight * expected.value).sum().item() - at[2], expected, *at[:2])
+            """The bound, and the sums that the next step needs, from one pass."""
+            factors = [] if points is None else matrices.factors(points)
+
+            def local() -> list[Tensor]:
+                value, weight, precision, sums = zero, zero, zero.expand(len(models)), no_sums
+                for part, K_cx, k_xx in matrices.chunks():
+                    f_mean, f_var = _marginals(factors, K_cx, k_xx, len(models))
+                    expected = likelihood.expected(part.y, f_mean + latents.offset(part), f_var)
+                    g, target = normal_rows(expected, f_mean)
+                    own, psi = weight_of(part), matrices.L_inv @ K_cx
+                    rho = own[:, None] * g
+                    value, weight = value + own @ expected.value, weight + own.sum()
+                    precision = precision + rho.sum(0)
+                    columns = zip(target.mT, rho.mT, strict=True)
+                    gathered = [gather_whitened(psi, k_xx, t[:, None], r, zero) for t, r in columns]
+                    sums = [before.merge(more) for before, more in zip(sums, gathered, strict=True)]
+                return [value, weight, precision, *chain(*sums)]
+
+            like = [zero, zero, zero.expand(len(models)), *chain(*no_sums)]
+            value, weight, precision, *found = sum_of(rows.group, local, like)
+            size = len(Statistics._fields)
+            sums = [Statistics(*found[place * size : (place + 1) * size]) for place in range(len(models))]
+            kl = sum(kl_divergence(factor).item() for factor in factors)
+            return Solved(value.item() - kl, weight.item(), precision / weight, sums)
 
         def full_step(here: Solved, points: _Points | None) -> _Points:
             found = []
             for place in range(len(models)):
-                sums = matrices.statistics(here, place)
+                sums = here.sums[place]
                 usual = max(sums.Phi.trace().item() / len(sums.b), SMALLEST_WEIGHT)
                 start = torch.full_like(sums.b[:, 0], usual) if points is None else points.w[place]
                 best = best_coreset(matrices.K_cc, sums, start)
                 found.append((_alpha(matrices.K_cc, best.y_c[:, 0], best.w), best.w))
             return _Points(*(torch.stack(values) for values in zip(*found, strict=True)))
 
-        points = None if fresh else _present(models, matrices)
+        points = None if fresh else _present(models, matrices) if begin is None else full_step(begin, None)
         here = evaluate(points)
         for _ in range(steps):
             there, share = full_step(here, points), 1.0
@@ -228,12 +276,17 @@ def solve_sites(
             if gain <= 0.0 and points is not None:
                 break  # no step gains anything
             here, points = new, start.toward(there, share)
-            if gain < tol * weight.sum().item():
+            if gain < tol * here.weight:
                 break
         assert points is not None, "at least one step was made"
         for model, alpha, w in zip(models, *points, strict=True):
             model.set_sites(matrices.K_cc @ alpha + alpha / w, w, jitter=matrices.jitter)
     return here
+
+
+def normal_rows(expected: Expected, f_mean: Tensor) -> tuple[Tensor, Tensor]:
+    """Precisions and targets [n, L], minus the constants, of the normal observations that rows act as."""
+    return expected.curvature, f_mean + expected.slope / expected.curvature
 
 
 def _present(models: Sequence[CVGP], matrices: _Matrices) -> _Points:
@@ -260,7 +313,7 @@ def multiply_variance(model: CVGP, factor: float) -> None:
 
 
 @torch.no_grad()
-def _with_best_scale(latents: Latents, rows: Rows[Tensor], found: Solved, run: Run) -> tuple[Latents, Solved]:
+def _with_best_scale(latents: Latents, rows: Source, found: Solved, run: Run) -> tuple[Latents, Solved]:
     """Multiply the variance of f while that raises the bound: with several classes, rounds end before it is found."""
     for factor in (SCALE_FACTOR, 1.0 / SCALE_FACTOR):
         before = latents
@@ -268,7 +321,7 @@ def _with_best_scale(latents: Latents, rows: Rows[Tensor], found: Solved, run: R
             other = latents.copied()
             multiply_variance(other.first, factor)
             new = solve_sites(other, rows, steps=SCALE_STEPS)
-            if new.value - found.value < SITE_TOLERANCE * weight_of(rows).sum().item():
+            if new.value - found.value < SITE_TOLERANCE * found.weight:
                 break
             latents, found = other, new
         if latents is not before:
@@ -277,30 +330,48 @@ def _with_best_scale(latents: Latents, rows: Rows[Tensor], found: Solved, run: R
 
 
 class LatentFit(NamedTuple):
-    """Trained latent values, the bound in nats, how the search ended, and each row's density without itself."""
+    """Trained latent values, the bound in nats, and how the search ended."""
 
     latents: Latents
     bound: float
     result: Result
-    left_out: Scores
+    total_weight: float
+    rows: Rows[Tensor]  # from which kernel and pseudo-inputs were learned
+    left_out: Scores  # of each of them without itself, or without its cluster
 
 
 @torch.enable_grad()
-def fit_latents(latents: Latents, rows: Rows[Tensor], run: Run, *, most_rows: int, tol: float = TOLERANCE) -> LatentFit:
-    """Learn kernel and pseudo-inputs in turn with the sites, from up to `most_rows` rows; then solve for all."""
-    some = rows
-    if len(rows.x) > most_rows:
-        chosen = torch.as_tensor(run.rng("latents").permutation(len(rows.x))[:most_rows])
-        some = rows.take(chosen)
-    total = weight_of(some).sum().item()
+def fit_latents(
+    latents: Latents,
+    rows: Rows[Tensor],
+    run: Run,
+    *,
+    most_rows: int,
+    tol: float = TOLERANCE,
+    every: Source | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> LatentFit:
+    """Learn kernel and pseudo-inputs in turn with the sites, from up to `most_rows` rows; then solve for all.
+
+    All rows are `every`, if there are more. Each process of a group is given the same rows, and works on its part.
+    """
+    whole = MemorySource(*rows, group=run.group)
+    learning = whole.whole_clusters(most_rows, run.rng("latents"))
+    some = MemorySource(*learning, group=run.group)
+    resumed: dict[str, Any] = {"state": latents.state, "rounds": 0, "evaluations": 0, "ended": False}
+    stored = None if checkpoint is None else checkpoint.load(LBFGS_FILE, resumed)
+    if stored is not None:
+        resumed, latents = stored, latents.with_state(stored["state"])
     found = solve_sites(latents, some, steps=FIRST_STEPS, fresh=True, tol=1e-3)
-    for _ in range(FIRST_PARAMETERS if isinstance(latents.likelihood, WithQuantiles) else 0):
-        # Before the kernel, which would otherwise take what is signal for the noise of a likelihood that is too wide.
-        latents = with_learned_parameters(latents, some, found)
-        found = solve_sites(latents, some, steps=NEXT_STEPS)
-    latents, found = _with_best_scale(latents, some, found, run)
-    monitor, value, status, evaluations = Phase(run, PHASE, MOST_ROUNDS), found.value, Status.ITERATION_LIMIT, 0
-    for number in range(MOST_ROUNDS):
+    if stored is None:
+        for _ in range(FIRST_PARAMETERS if latents.likelihood.parameters else 0):
+            # Before the kernel, which would else take what is signal for the noise of a likelihood that is too wide.
+            latents = with_learned_parameters(latents, learning, run.group)
+            found = solve_sites(latents, some, steps=NEXT_STEPS)
+        latents, found = _with_best_scale(latents, some, found, run)
+    monitor, value, total = Phase(run, PHASE, MOST_ROUNDS, group=run.group), found.value, found.weight
+    status, evaluations = Status.CONVERGED if resumed["ended"] else Status.ITERATION_LIMIT, resumed["evaluations"]
+    for number in range(MOST_ROUNDS if resumed["ended"] else resumed["rounds"], MOST_ROUNDS):
         objective = SitesObjective(latents, some)
         learned = minimize_lbfgs(
             objective.parameters,
@@ -309,55 +380,78 @@ def fit_latents(latents: Latents, rows: Rows[Tensor], run: Run, *, most_rows: in
             tol=0.0,
         )
         evaluations += learned.num_iter
-        latents = with_learned_parameters(latents, some, found)
+        latents = with_learned_parameters(latents, learning, run.group)
         found = solve_sites(latents, some, steps=NEXT_STEPS)
         ended = monitor(Progress(number + 1, -found.value / total, math.nan))
         gain, value = found.value - value, found.value
+        if ended is None and gain < tol * total:
+            ended = Status.CONVERGED
+        if checkpoint is not None:
+            done = {"rounds": number + 1, "evaluations": evaluations, "ended": ended is Status.CONVERGED}
+            checkpoint.save(LBFGS_FILE, {"state": latents.state, **done}, now=ended is not None)
         if ended is not None:
             status = ended
             break
-        if gain < tol * total:
-            status = Status.CONVERGED
-            break
     release(latents.first.kernel, latents.first.likelihood)
-    found = solve_sites(latents, rows, steps=FIRST_STEPS, fresh=some is not rows)
+    if every is None and len(learning.x) == len(rows.x):
+        found = solve_sites(latents, some, steps=FIRST_STEPS)
+    else:
+        found = solve_sites(latents, every or whole, steps=FIRST_STEPS, begin=found)
     for place, model in enumerate(latents.models):
-        g, _ = found.normal_rows(place)
         # A weight of one stands for a row.
-        model.set_site_noise_offset((1.0 / g.mean()).item() - NO_NOISE)
-    result = Result(status, -found.value / weight_of(rows).sum().item(), evaluations)
-    return LatentFit(latents, found.value, result, left_out_scores(latents, rows, found))
+        model.set_site_noise_offset(1.0 / found.precision[place].item() - NO_NOISE)
+    result = Result(status, -found.value / found.weight, evaluations)
+    return LatentFit(latents, found.value, result, found.weight, learning, left_out_scores(latents, learning, found))
 
 
-def with_learned_parameters(latents: Latents, rows: Rows[Tensor], found: Solved) -> Latents:
+@torch.no_grad()
+def _present_marginals(latents: Latents, matrices: _Matrices) -> tuple[Tensor, Tensor]:
+    """Means and variances [n, L] at the present sites."""
+    factors = matrices.factors(_present(latents.models, matrices))
+    parts = [_marginals(factors, K_cx, k_xx, len(factors)) for _, K_cx, k_xx in matrices.chunks()]
+    f_mean, f_var = (torch.cat(values) for values in zip(*parts, strict=True))
+    return f_mean, f_var
+
+
+@torch.no_grad()
+def with_learned_parameters(latents: Latents, rows: Rows[Tensor], group: Group) -> Latents:
     """The same latent values with a likelier likelihood and, of numbers, a likelier constant, by a Newton step.
 
-    The constants of classes stay those of their frequencies, to which predictions far from the data return.
+    The constants of classes stay those of their frequencies, to which predictions far from the data return. All
+    processes go on as the first one does.
     """
-    f_mean, weight, constant = found.mean + latents.offset(rows), weight_of(rows), latents.constant
-    learned = latents.likelihood.learned(rows.y, f_mean, found.f_var, weight)
-    if isinstance(learned, WithQuantiles):
-        step = (weight @ found.expected.slope) / (weight @ found.expected.curvature)  # [L]
+    likelihood, constant, weight = latents.likelihood, latents.constant, weight_of(rows)
+    if not isinstance(likelihood, Classes):
+        f_mean, f_var = _present_marginals(latents, _Matrices(latents.first, MemorySource(*rows)))
+        f_mean = f_mean + latents.offset(rows)
+        expected = likelihood.expected(rows.y, f_mean, f_var)
+        step = (weight @ expected.slope) / (weight @ expected.curvature)  # [L]
         constant = constant + step.clamp(-LONGEST_STEP, LONGEST_STEP)
-    return latents._replace(likelihood=learned, constant=constant)
+        likelihood = likelihood.learned(rows.y, f_mean, f_var, weight)
+    learned = latents._replace(likelihood=likelihood, constant=constant)
+    (state,) = group.first([torch.as_tensor(learned.state)])
+    return learned.with_state(state.numpy())
 
 
 @torch.no_grad()
 def left_out_scores(latents: Latents, rows: Rows[Tensor], found: Solved) -> Scores:
-    """The density of each row under the posterior of all others, if their sites stay as they are (§16)."""
-    matrices, means, variances = _Matrices(latents.first, rows), [], []
+    """The density of each row under the posterior of all others, if their sites stay as they are (§16).
+
+    The sums may be those of more rows. Clusters are left out as a whole, and count equally.
+    """
+    matrices, means, variances = _Matrices(latents.first, MemorySource(*rows)), [], []
     once = weight_of(rows).clamp_max(1.0)  # of the copies of a row, one is left out
-    for place in range(len(latents.models)):
-        sums = matrices.statistics(found, place)
+    offset, clusters = latents.offset(rows), members(rows)
+    f_mean, f_var = _present_marginals(latents, matrices)
+    g, target = normal_rows(latents.likelihood.expected(rows.y, f_mean + offset, f_var), f_mean)
+    psi = torch.cat([matrices.L_inv @ K_cx for _, K_cx, _ in matrices.chunks()], 1)  # [M, n]
+    k_xx = torch.cat([part for *_, part in matrices.chunks()])
+    for place, sums in enumerate(found.sums):
         C_inv = inverse_from_factor(safe_cholesky(plus_identity(sums.Phi), "C = I + Phi"))
-        C_inv_b, (precision, target) = C_inv @ sums.b, found.normal_rows(place)
-        parts = [
-            leave_one_out(matrices.L_inv @ K_cx, k_xx, target[part, None], (once * precision)[part], C_inv, C_inv_b)
-            for part, K_cx, k_xx in matrices.chunks()
-        ]
-        residual, spread = (torch.cat(values) for values in zip(*parts, strict=True))
-        means.append(target - residual[:, 0])
-        variances.append(spread)
-    f_mean = torch.stack(means, 1) + latents.offset(rows)
-    density = latents.likelihood.log_predictive(rows.y, f_mean, torch.stack(variances, 1))
-    return Scores(density, -density, weight_of(rows), rows.cluster)
+        one = target[:, [place]], once * g[:, place]
+        left_out = leave_one_out(psi, k_xx, *one, C_inv, C_inv @ sums.b, clusters)
+        means.append(target[:, place] - left_out.residual[:, 0])
+        variances.append(left_out.variance)
+    f_mean, f_var = torch.stack(means, 1) + offset, torch.stack(variances, 1)
+    density = latents.likelihood.log_predictive(rows.y, f_mean, f_var)
+    return Scores(density, -density, weight_of(rows) * cluster_weight(rows), rows.cluster)

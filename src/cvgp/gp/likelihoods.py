@@ -56,6 +56,11 @@ class Likelihood(ABC):
         """The latent values of a row."""
         return 1
 
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of what a fit learns."""
+        return tuple(field.name for field in fields(self))
+
     @abstractmethod
     def distribution(self, f: Tensor) -> Distribution:
         """The distribution of y given latent values f; observations have the shape of f."""
@@ -127,7 +132,7 @@ class Likelihood(ABC):
 
     def learned(self, y: Tensor, f_mean: Tensor, f_var: Tensor, weight: Tensor) -> Self:
         """The likelihood with the parameters under which rows with these posteriors are expected to be likeliest."""
-        names = [field.name for field in fields(self)]
+        names = self.parameters
         if not names:
             return self
         from scipy.optimize import minimize
@@ -145,6 +150,14 @@ class Likelihood(ABC):
         limits = [(value - 3.0, value + 3.0) for value in start]
         found = minimize(negative, start, method="Nelder-Mead", bounds=limits, options={"maxfev": 60 * len(names)})
         return replace(self, **dict(zip(names, np.exp(found.x).tolist(), strict=True)))
+
+
+class Classes(Likelihood):
+    """A likelihood of whole numbers from 0 on, which stand for classes."""
+
+    @abstractmethod
+    def probabilities(self, f_mean: Tensor, f_var: Tensor) -> Tensor:
+        """Probabilities of the classes `[n, C]`, with f integrated out."""
 
 
 class WithQuantiles(Likelihood):
@@ -202,7 +215,7 @@ class Gaussian(WithQuantiles):
 
 
 @dataclass(frozen=True)
-class Bernoulli(Likelihood):
+class Bernoulli(Classes):
     """Two classes, 0 and 1, by the logistic function."""
 
     name, target = "bernoulli", "classes 0 and 1"
@@ -259,7 +272,7 @@ class Probit(Bernoulli):
 
 
 @dataclass(frozen=True)
-class Softmax(Likelihood):
+class Softmax(Classes):
     """Classes 0 to C - 1, each with a latent value of its own."""
 
     name, target = "categorical", "classes as whole numbers from 0 on"
@@ -270,6 +283,11 @@ class Softmax(Likelihood):
     def num_latents(self) -> int:
         """One for each class."""
         return self.num_classes
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """There is nothing to learn."""
+        return ()
 
     def distribution(self, f: Tensor) -> Distribution:
         """Categorical with logits f `[..., n, C]`."""
@@ -308,10 +326,6 @@ class Softmax(Likelihood):
     def log_predictive(self, y: Tensor, f_mean: Tensor, f_var: Tensor) -> Tensor:
         """The logarithm of the probability of class y."""
         return self.probabilities(f_mean, f_var).gather(1, y.long()[:, None])[:, 0].log()
-
-    def learned(self, y: Tensor, f_mean: Tensor, f_var: Tensor, weight: Tensor) -> Self:
-        """There is nothing to learn."""
-        return self
 
 
 class _LogLink(WithQuantiles):
