@@ -11,7 +11,7 @@ import torch
 from gpytorch.kernels import Kernel
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
@@ -23,12 +23,14 @@ from cvgp.estimators.display import PageMixin
 from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.frames import is_in_files, target_names, without_column
 from cvgp.estimators.importance import ImportanceMixin
-from cvgp.estimators.latent import fit_latent_values
+from cvgp.estimators.latent import Change, check_training, fit_latent_values
 from cvgp.estimators.training_summary import summarize_features
-from cvgp.fitting.options import InputWarpName, ModelOptions
+from cvgp.fitting.decisions import Choice, Decisions
+from cvgp.fitting.options import InputWarpName, ModelOptions, TrainingOptions, WithTraining, check_choice
 from cvgp.fitting.prepare import suitable_warp
 from cvgp.gp.kernels import name_of_kernel
-from cvgp.gp.likelihoods import Bernoulli, Softmax
+from cvgp.gp.likelihoods import Bernoulli, Likelihood, Probit, Softmax
+from cvgp.parallel.group import Group
 from cvgp.runtime import clean_torch_state, reused_memory
 from cvgp.tables.columns import check_known_classes, check_number_of_classes
 from cvgp.tables.encode import Inputs
@@ -36,7 +38,7 @@ from cvgp.tables.encode import Inputs
 Array = NDArray[np.float64]
 
 
-class CVGPClassifier(PageMixin, ImportanceMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class CVGPClassifier(WithTraining, PageMixin, ImportanceMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Gaussian process classification with a learned coreset, for two classes or more.
 
     Parameters
@@ -52,6 +54,8 @@ class CVGPClassifier(PageMixin, ImportanceMixin, ClassifierMixin, BaseEstimator)
         Whether distances are those of the columns of X, of their ranks, or a mixture.
     class_weight : dict, "balanced" or None
         How often a row of each class counts.
+    link : {"logit", "probit"}
+        What turns the latent value of two classes into a probability: the logistic function, or the normal one.
     max_time : float or None
         Seconds after which the best model so far is kept.
     n_jobs : int or None
@@ -60,6 +64,8 @@ class CVGPClassifier(PageMixin, ImportanceMixin, ClassifierMixin, BaseEstimator)
         ``auto`` is the CPU; otherwise a torch device.
     random_state, verbose : int
         The same seed gives the same result on the same machine; a `verbose` of 1 prints progress.
+    training : TrainingOptions or None
+        Its `checkpoint_dir`, `callbacks` and `heuristics`; the other options are for `CVGPRegressor`.
 
     Attributes
     ----------
@@ -72,7 +78,8 @@ class CVGPClassifier(PageMixin, ImportanceMixin, ClassifierMixin, BaseEstimator)
     decisions_ : Decisions
         Everything that the fit has decided, with candidates, scores and reasons.
     left_out_log_loss_ : float
-        Mean negative log-probability of each training row's class, predicted without the row.
+        Mean negative log-probability of the classes of up to 20,000 training rows, each predicted without itself, or
+        without its group.
     history_ : dict of ndarrays
         One entry per round: bound, seconds.
     n_iter_, converged_, n_rows_ : int, bool, float
@@ -96,40 +103,54 @@ class CVGPClassifier(PageMixin, ImportanceMixin, ClassifierMixin, BaseEstimator)
         ard: bool = True,
         input_warp: InputWarpName = "auto",
         class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
+        link: Literal["logit", "probit"] = "logit",
         max_time: float | None = None,
         n_jobs: int | None = None,
         device: str = "auto",
         random_state: Any = None,
         verbose: int = 0,
+        training: TrainingOptions | None = None,
     ) -> None:
         self.n_coreset = n_coreset
         self.kernel = kernel
         self.ard = ard
         self.input_warp = input_warp
         self.class_weight = class_weight
+        self.link = link
         self.max_time = max_time
         self.n_jobs = n_jobs
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
+        self.training = training
 
     schema_: dict[str, Any]
     _gps: list[FittedGP]  # one for each latent value
 
     @clean_torch_state()
     @reused_memory()
-    def fit(self, X: Any, y: Any = None, sample_weight: ArrayLike | str | None = None) -> "CVGPClassifier":
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: ArrayLike | str | None = None,
+        *,
+        groups: ArrayLike | str | None = None,
+        decisions: Decisions | Mapping[str, Choice] | None = None,
+    ) -> "CVGPClassifier":
         """Learn coreset and kernel from rows and their classes.
 
         Parameters
         ----------
         X : array-like or DataFrame of shape (n_samples, n_features), or a table in files
-            A frame may hold text, dates and missing values. Tables in files are as for `CVGPRegressor.fit`, and are
-            loaded into memory.
+            A frame may hold text, dates and missing values. Tables in files are as for `CVGPRegressor.fit`.
         y : array-like of shape (n_samples,), or the name of a column
             Labels of any kind, of at least two classes; None if `read_table` has named their column.
         sample_weight : array-like of shape (n_samples,), or the name of a column of files, optional
             A weight of 100 is 100 copies of a row.
+        groups, decisions : as for `CVGPRegressor.fit`
+            Groups of rows that are judged without each other, and decisions of an earlier fit that are taken as they
+            are.
 
         Returns
         -------
@@ -145,23 +166,26 @@ class CVGPClassifier(PageMixin, ImportanceMixin, ClassifierMixin, BaseEstimator)
         >>> model.classes_.tolist()
         ['high', 'low']
         """
-        options, target = self._model_options(), None
+        check_choice("link", self.link, ("logit", "probit"))
+        options, target, training = self._model_options(), None, self._training_options()
+        check_training(training, "a classifier")
         if is_in_files(X):
             with optional_packages():
                 from cvgp.tables.classes import with_classes
-            X = with_classes(X, y, sample_weight)  # type: ignore[arg-type]
+            X = with_classes(X, y, sample_weight=sample_weight, groups=groups)
             self.classes_, name, weight = np.array(X.classes), X.label, None
         else:
             name = y if isinstance(y, str) else None
             X, y = (X, y) if name is None else without_column(X, name, "y")
+            X, groups = (X, groups) if not isinstance(groups, str) else without_column(X, groups, "groups")
             self.classes_, codes = self._coded(y)
             # One target for each class, so that each level of a text column has an effect on each class.
             target = codes.astype(np.float64) if len(self.classes_) <= 2 else np.eye(len(self.classes_))[codes]
             with inputs.errors_of_cvgp():
                 weight = None if sample_weight is None else inputs.check_weight(sample_weight, len(codes))
-        likelihood = Bernoulli() if len(self.classes_) <= 2 else Softmax(len(self.classes_))
-        given = {"x": X, "y": target, "sample_weight": weight}
-        self._gps, density, rows = fit_latent_values(self, likelihood, given, self._observed, options)
+        own = self._observed, self._looked_at, options, training
+        given, beside = {"x": X, "y": target, "sample_weight": weight}, {"groups": groups, "decisions": decisions}
+        self._gps, density, rows = fit_latent_values(self, self._begin_likelihood(), given, *own, **beside)  # type: ignore[arg-type]
         self.left_out_log_loss_ = -density
         if hasattr(self, "schema_"):
             name = target_names(y, self.feature_names_in_)[0] if name is None else name
@@ -320,24 +344,47 @@ class CVGPClassifier(PageMixin, ImportanceMixin, ClassifierMixin, BaseEstimator)
         check_known_classes("y", labels.tolist(), known)
         return np.array([known[label] for label in labels.tolist()], dtype=np.int64)
 
+    def _begin_likelihood(self) -> Likelihood:
+        count = len(self.classes_)
+        if count > 2 and self.link != "logit":
+            raise InvalidInputError(f"link={self.link!r} is for two classes, and there are {count}; use link='logit'.")
+        return Softmax(count) if count > 2 else Probit() if self.link == "probit" else Bernoulli()
+
     def _observed(self, rows: Rows[Array]) -> Rows[Array]:
-        """Rows with the codes of their classes, which count by the weights of these too."""
+        """Rows with the codes of their classes."""
         codes = rows.y[:, 0] if rows.y.shape[1] == 1 else rows.y.argmax(1).astype(np.float64)
-        counts = np.bincount(codes.astype(np.int64), rows.sample_weight, minlength=len(self.classes_))
-        self.class_prior_ = counts / counts.sum()
-        rows = rows._replace(y=codes[:, None])
-        if self.class_weight is not None:
+        return rows._replace(y=codes[:, None])
+
+    def _looked_at(self, rows: Rows[Array], group: Group) -> Change:
+        """Learn the shares of the classes; the change lets rows count by the weights of their classes too."""
+        codes = rows.y[:, 0].astype(np.int64)
+        found = [np.bincount(codes, weight, minlength=len(self.classes_)) for weight in (None, rows.sample_weight)]
+        counts, weights = (
+            sums.numpy() for sums in group.sum([torch.as_tensor(part, dtype=torch.float64) for part in found])
+        )
+        self.class_prior_ = weights / weights.sum()
+        if self.class_weight is None:
+            of_class = np.ones(len(counts))
+        elif isinstance(self.class_weight, str) and self.class_weight == "balanced":
+            of_class = counts.sum() / (np.count_nonzero(counts) * np.maximum(counts, 1.0))
+        else:
             with inputs.errors_of_cvgp():
-                of_class = compute_sample_weight(self.class_weight, self.classes_[codes.astype(np.int64)])
-                weight = of_class if rows.sample_weight is None else of_class * rows.sample_weight
-                weight = inputs.check_weight(weight, len(codes))
-            rows = rows._replace(sample_weight=weight).take(weight > 0.0)
-        if len(np.unique(rows.y)) < 2:
+                of_class = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_)
+                inputs.check_weight(of_class, len(of_class))
+        if np.count_nonzero(weights * of_class) < 2:
             raise InvalidInputError(
-                f"All {len(rows.x)} rows have one class, and a classifier needs at least two. Rows with a weight of "
-                "zero and rows that were left out do not count."
+                f"All {counts.sum():.0f} rows have one class, and a classifier needs at least two. Rows with a weight "
+                "of zero and rows that were left out do not count."
             )
-        return rows
+
+        def weighted(rows: Rows[Array]) -> Rows[Array]:
+            if self.class_weight is None:
+                return rows
+            weight = of_class[rows.y[:, 0].astype(np.int64)]
+            weight = weight if rows.sample_weight is None else weight * rows.sample_weight
+            return rows._replace(sample_weight=weight).take(weight > 0.0)
+
+        return weighted
 
     def _model_options(self) -> ModelOptions:
         size = None if self.n_coreset == "auto" else inputs.check_size("n_coreset (unless 'auto')", self.n_coreset)

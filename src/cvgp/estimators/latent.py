@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,71 +13,92 @@ from cvgp.estimators import inputs
 from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.importance import seconds_for_importance
 from cvgp.estimators.training_summary import ROWS_TO_DRAW_FROM
-from cvgp.fitting.decisions import Decisions
+from cvgp.fitting.decisions import Choice, Decisions
 from cvgp.fitting.heuristics import Heuristics
-from cvgp.fitting.kinds import fit_kind
+from cvgp.fitting.kinds import LATENT_SOLVER, fit_kind
 from cvgp.fitting.monitor import Budget, Clock, FitLog, ProgressLines, Run, as_columns
 from cvgp.fitting.options import ModelOptions, Number, TrainingOptions, check_positive, settings_of
 from cvgp.fitting.prepare import decide_trends
-from cvgp.gp.likelihoods import LIKELIHOODS, Likelihood
+from cvgp.gp.likelihoods import LIKELIHOODS, GPyTorchLikelihood, Likelihood
+from cvgp.objectives import CHUNK_ROWS
 from cvgp.optim import Status
-from cvgp.parallel.group import current_group
+from cvgp.parallel.group import ALONE, Group, current_group
 from cvgp.runtime import check_n_jobs, limited_threads
+
+Change = Callable[[Rows[Array]], Rows[Array]]
 
 if TYPE_CHECKING:
     from cvgp.estimators.classifier import CVGPClassifier
     from cvgp.estimators.regressor import CVGPRegressor
 
-LATENT_SOLVER = "sites and L-BFGS"
 CHOICES: dict[str, tuple[Any, ...]] = {"noise": ("auto", "constant"), "n_neighbors": ("auto", 0)}
 CHOICES |= {"target_transform": ("auto", "identity"), "mean": ("zero",)}  # that a likelihood can be combined with
-USED = ("callbacks", "heuristics")  # of the training options
+USED = ("callbacks", "checkpoint_dir", "heuristics")  # of the training options
+DECIDED = ("dates", "input_warp", "kernel", "n_coreset", "seed")  # and can be pinned
 
 
 def fit_latent_values(
     estimator: CVGPClassifier | CVGPRegressor,
     likelihood: Likelihood,
     given: dict[str, Any],
-    observed: Callable[[Rows[Array]], Rows[Array]],
+    observed: Change,
+    looked_at: Callable[[Rows[Array], Group], Change],
     options: ModelOptions,
-    training: TrainingOptions | None = None,
+    training: TrainingOptions,
+    *,
+    groups: Any = None,
+    decisions: Decisions | Mapping[str, Choice] | None = None,
 ) -> tuple[list[FittedGP], float, Rows[Array]]:
     """Fit latent values to what `fit` was given, and describe the fit on the estimator.
 
-    `observed` makes rows with observations [n, 1] of rows with outputs [n, P], and raises if some are impossible.
+    `observed` makes rows with observations [n, 1] of rows with outputs [n, P]. `looked_at` sees the observations of all
+    rows, without inputs; it raises if some are impossible, and returns what gives rows their weights. Of a table that
+    is read in parts, each process sees its own rows.
+
     Returns a posterior for each latent value, the mean log density of left-out rows, and a sample of the rows.
     """
-    group, settings = current_group(), settings_of(TrainingOptions() if training is None else training)
-    if group.world > 1:
-        raise InvalidInputError(
-            "Classes, counts and other likelihoods than 'gaussian' are fitted in one process; start one alone."
-        )
+    group, settings, pinned = current_group(), settings_of(training), _pinned(decisions)
     check_positive("max_time", estimator.max_time)
-    n_jobs, seed = check_n_jobs(estimator.n_jobs), inputs.first_seed(group, inputs.check_seed(estimator.random_state))
-    log = FitLog([*([ProgressLines()] if estimator.verbose else []), *(settings.callbacks or ())])
-    run = Run(Budget(estimator.max_time, Clock()), log, settings.heuristics or Heuristics(), seed)
-    table = inputs.open_training_table(estimator, **given)
+    n_jobs, seed = check_n_jobs(estimator.n_jobs), pinned.seed
+    if seed is None:
+        seed = inputs.first_seed(group, inputs.check_seed(estimator.random_state))
+    log = FitLog([*([ProgressLines()] if estimator.verbose and group.rank == 0 else []), *(settings.callbacks or ())])
+    run = Run(Budget(estimator.max_time, Clock(group=group)), log, settings.heuristics or Heuristics(), seed)
+    given["x"], codes = inputs.take_groups(given["x"], groups)
+    labels = {"groups": groups} if isinstance(groups, str) else {}
+    table = inputs.open_training_table(estimator, **given, **labels)
+    in_parts = table is not None and not table.fits_in_memory
     if table is not None:
         inputs.check_exposed(likelihood.name, table.table.exposure)
-    if table is not None and not table.fits_in_memory:
-        raise InvalidInputError(
-            f"The table has {table.num_rows} rows, which is too large to be loaded ({table.describe()}). Likelihoods "
-            "other than 'gaussian' need all rows in memory; fit a sample of the rows."
-        )
     trends = {} if table is None else table.open_trends
+    has_groups = codes is not None or (table is not None and table.table.groups is not None)
+    inputs.check_groups(has_groups=has_groups, in_parts=in_parts)
     with limited_threads(n_jobs):
-        rows = inputs.training_rows(estimator, table, **given)
-        if rows.exposure is not None:
-            inputs.check_exposure(rows.exposure, len(rows.x))
-        dates = decide_trends(rows, trends, run, Decisions())
+        whole = None if in_parts else inputs.with_groups(inputs.training_rows(estimator, table, **given), codes)
+        rows = table.common_sample if whole is None else whole
+        dates = decide_trends(rows, trends, run.choosing(settings.checkpoint_dir), pinned)
         if dates is not None and dates.value:
-            inputs.without_trends(estimator, table, dates)
+            table = inputs.without_trends(estimator, table, dates)
             rows = rows._replace(x=np.delete(rows.x, [trends[name] for name in dates.value], axis=1))
-        rows = observed(rows)
+        # What was observed, without the inputs: of all rows that this process can see.
+        pieces = [rows] if whole is not None else [part for part, _ in table.rows.cell_blocks()]
+        seen = Rows[Array].join([observed(part)._replace(x=part.x[:, :0]) for part in pieces])
+        if seen.exposure is not None:
+            inputs.check_exposure(seen.exposure, len(seen.x))
+        counted = looked_at(seen, group if in_parts else ALONE)
+        rows = counted(observed(rows))
         unit = likelihood.unit(rows.y[:, 0])
+
+        def blocks() -> Iterator[Rows[Array]]:
+            for start in range(0, table.rows.store.num_rows, CHUNK_ROWS):
+                part = counted(observed(table.rows.read(start, start + CHUNK_ROWS)))
+                yield part._replace(y=part.y / unit)
+
         reserved = seconds_for_importance(rows.x.shape[1], estimator.max_time)
         run = run._replace(budget=run.budget.reserving(reserved))
-        found = fit_kind(rows._replace(y=rows.y / unit), likelihood, options, settings, run)
+        in_units = rows._replace(y=rows.y / unit)
+        every = blocks if in_parts else None
+        found = fit_kind(in_units, likelihood, options, settings, run, pinned, every)
     fit, latents = found.fit, found.fit.latents
     named = given.get("exposure")
     if table is not None and named is None:
@@ -104,17 +125,40 @@ def fit_latent_values(
     return gps, fit.left_out.density - float(np.log(unit)), rows
 
 
-def check_combination(estimator: CVGPRegressor, given: dict[str, Any]) -> Likelihood:
-    """The likelihood that a regressor begins with; raise if something else is asked for that it cannot have."""
-    name, training = estimator.likelihood, estimator.training or TrainingOptions()
-    values = {key: (getattr(estimator, key), allowed) for key, allowed in CHOICES.items()}
-    values |= {key: (value, (None,)) for key, value in given.items()}
+def _pinned(given: Any) -> Decisions:
+    """Decisions of an earlier fit, which must be one of latent values if they say more than it decides."""
+    pinned = Decisions.pinned(given)
+    others = {name: choice.taken for name, choice in pinned if name not in DECIDED}
+    if found := [name for name, taken in others.items() if taken not in ("none", LATENT_SOLVER)]:
+        raise InvalidInputError(
+            f"decisions has {', '.join(found)}, which only a fit with likelihood='gaussian' decides. Give decisions of "
+            f"a fit to classes, counts and the like, or a dict with some of {', '.join(DECIDED)}."
+        )
+    return pinned
+
+
+def check_training(training: TrainingOptions, whose: str) -> None:
+    """Raise if training options are given that fits of latent values do not use."""
     defaults = TrainingOptions().get_params()
-    values |= {f"training__{key}": (getattr(training, key), (defaults[key],)) for key in defaults if key not in USED}
+    _check(
+        {f"training__{key}": (getattr(training, key), (defaults[key],)) for key in defaults if key not in USED}, whose
+    )
+
+
+def check_combination(estimator: CVGPRegressor, noise_variance: Any, training: TrainingOptions) -> Likelihood:
+    """The likelihood that a regressor begins with; raise if something else is asked for that it cannot have."""
+    name, is_named = estimator.likelihood, isinstance(estimator.likelihood, str)
+    whose = f"likelihood={name!r}" if is_named else f"the likelihood {type(name).__name__}"
+    values = {key: (getattr(estimator, key), allowed) for key, allowed in CHOICES.items()}
+    _check({**values, "noise_variance": (noise_variance, (None,))}, whose)
+    check_training(training, whose)
+    return LIKELIHOODS[name]() if isinstance(name, str) else GPyTorchLikelihood(name)
+
+
+def _check(values: Mapping[str, tuple[Any, tuple[Any, ...]]], whose: str) -> None:
     for key, (value, allowed) in values.items():
         if not any(value is known or (isinstance(value, type(known)) and value == known) for known in allowed):
             got = repr(value) if isinstance(value, str | Number) else f"a {type(value).__name__}"
             raise InvalidInputError(
-                f"{key} is for likelihood='gaussian'. With likelihood={name!r}, leave it at {allowed[0]!r}; got {got}."
+                f"{key} is for likelihood='gaussian'. With {whose}, leave it at {allowed[0]!r}; got {got}."
             )
-    return LIKELIHOODS[name]()

@@ -30,7 +30,6 @@ from cvgp.estimators.classifier import CVGPClassifier
 from cvgp.estimators.fitted import FittedGP, as_array
 from cvgp.estimators.frames import schema_of
 from cvgp.estimators.importance import SobolIndices
-from cvgp.estimators.latent import LATENT_SOLVER
 from cvgp.estimators.predictive import Predictive
 from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.estimators.training_summary import Baselines, FeatureQuantiles
@@ -48,6 +47,7 @@ from cvgp.files import (
 )
 from cvgp.fitting.decisions import Decisions
 from cvgp.fitting.kernel import starting_mean
+from cvgp.fitting.kinds import LATENT_SOLVER
 from cvgp.fitting.monitor import as_columns, check_history
 from cvgp.fitting.neighbors import NeighborRows
 from cvgp.fitting.options import LikelihoodName

@@ -1,13 +1,14 @@
 """CVGPRegressor: Gaussian process regression on a learned coreset, as a scikit-learn estimator."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import Likelihood as GPyTorchObject
 from gpytorch.means import Mean
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
@@ -16,20 +17,21 @@ from sklearn.metrics import r2_score
 from cvgp.coreset import Coreset
 from cvgp.data.rows import Rows
 from cvgp.data.source import MemorySource
-from cvgp.errors import InvalidInputError, InvalidTypeError
+from cvgp.errors import InvalidInputError
 from cvgp.estimators import inputs
 from cvgp.estimators.audit import audit, draw_audit, draw_audit_of_table, posterior
 from cvgp.estimators.display import DisplayMixin
 from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.frames import named_inputs
 from cvgp.estimators.importance import ImportanceMixin, seconds_for_importance
-from cvgp.estimators.latent import LATENT_SOLVER, check_combination, fit_latent_values
+from cvgp.estimators.latent import check_combination, fit_latent_values
 from cvgp.estimators.predictive import PredictiveMixin
 from cvgp.estimators.training_summary import Baselines, FeatureQuantiles, summarize_features, summarize_rows
 from cvgp.estimators.updating import UpdatingMixin
 from cvgp.fitting.decide import Fit, Request, fit, with_all_rows
 from cvgp.fitting.decisions import Choice, Decisions
 from cvgp.fitting.heuristics import Heuristics
+from cvgp.fitting.kinds import LATENT_SOLVER
 from cvgp.fitting.monitor import Budget, Clock, FitLog, ProgressLines, Run, as_columns
 from cvgp.fitting.neighbors import check_neighbors
 from cvgp.fitting.options import (
@@ -39,6 +41,7 @@ from cvgp.fitting.options import (
     NoiseName,
     TargetName,
     TrainingOptions,
+    WithTraining,
     check_choice,
     check_positive,
     settings_of,
@@ -55,7 +58,7 @@ from cvgp.fitting.prepare import (
 from cvgp.gp.kernels import name_of_kernel
 from cvgp.gp.likelihoods import Likelihood
 from cvgp.gp.model import CVGP
-from cvgp.parallel.group import current_group
+from cvgp.parallel.group import Group, current_group
 from cvgp.runtime import check_n_jobs, clean_torch_state, limited_threads, reused_memory
 from cvgp.tables.columns import Schema
 
@@ -63,7 +66,7 @@ Array = NDArray[np.float64]
 OF_A_GAUSSIAN = ("_statistics", "_log_slopes", "_baselines", "_feature_quantiles")
 
 
-class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMixin, DisplayMixin):  # type: ignore[misc]
+class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMixin, DisplayMixin):  # type: ignore[misc]
     """Gaussian process regression with a learned coreset.
 
     Parameters
@@ -84,11 +87,11 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
     noise : {"auto", "constant", "input-dependent"}
         Whether the noise may depend on x. ``auto`` decides by the density of left-out rows, and also detects gross
         outliers in y, up to one row in four.
-    likelihood : {"gaussian", "student_t", "poisson", "negative_binomial", "gamma", "beta"}
+    likelihood : {"gaussian", "student_t", "poisson", "negative_binomial", "gamma", "beta"} or gpytorch likelihood
         The distribution of y given f: ``student_t`` has heavy tails; ``poisson`` and ``negative_binomial`` are for
         counts and ``gamma`` for positive numbers, with the mean exp(f); ``beta`` is for proportions between 0 and 1,
-        with the mean sigmoid(f). All but ``gaussian`` need the rows in memory, and neither use neighbors nor can be
-        updated.
+        with the mean sigmoid(f). A GPyTorch likelihood with one latent value per row is used with its parameters as
+        they are. All but ``gaussian`` neither use neighbors nor can be updated.
     input_warp : {"auto", "identity", "rank", "mixed"}
         Whether distances are those of the columns of X, of their ranks (which need `standardize`), or a mixture.
     target_transform : {"auto", "identity", "log", "yeo-johnson"}
@@ -121,7 +124,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
     solver_, n_iter_, converged_, n_rows_ : str, int, bool, float
         The solver, its iterations, whether there was nothing left to gain, and the number of rows by weight.
     left_out_log_density_ : float
-        With another likelihood than ``gaussian``, the mean log density of the rows, each predicted without itself.
+        With another likelihood than ``gaussian``, the mean log density of up to 20,000 rows, each predicted without
+        itself, or without its group.
 
     Examples
     --------
@@ -145,7 +149,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         ard: bool = True,
         mean: Literal["zero", "constant"] | Mean = "zero",
         noise: NoiseName = "auto",
-        likelihood: LikelihoodName = "gaussian",
+        likelihood: LikelihoodName | GPyTorchObject = "gaussian",
         input_warp: InputWarpName = "auto",
         target_transform: TargetName = "auto",
         standardize: bool = True,
@@ -172,53 +176,6 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         self.random_state = random_state
         self.verbose = verbose
         self.training = training
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name; those of `training` as ``training__...``, also where it is None.
-
-        Parameters
-        ----------
-        deep : bool
-            Whether to include those of `training`.
-
-        Returns
-        -------
-        dict
-
-        Examples
-        --------
-        >>> from cvgp import CVGPRegressor
-        >>> CVGPRegressor(kernel="rbf").get_params()["training__solver"]
-        'auto'
-        """
-        parameters: dict[str, Any] = super().get_params(deep=deep)
-        if deep and self.training is None:
-            parameters |= {f"training__{name}": value for name, value in TrainingOptions().get_params().items()}
-        return parameters
-
-    def set_params(self, **params: Any) -> "CVGPRegressor":
-        """Set parameters by name; those of `training` as ``training__...``, also where it is None.
-
-        Parameters
-        ----------
-        **params
-            The new values.
-
-        Returns
-        -------
-        CVGPRegressor
-            The estimator itself.
-
-        Examples
-        --------
-        >>> from cvgp import CVGPRegressor
-        >>> CVGPRegressor().set_params(training__max_iter=100).training.max_iter
-        100
-        """
-        if any(name.startswith("training__") for name in params) and params.get("training", self.training) is None:
-            params["training"] = TrainingOptions()
-        super().set_params(**params)
-        return self
 
     @clean_torch_state()
     @reused_memory()
@@ -267,11 +224,12 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         >>> model = cvgp.CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
         >>> cvgp.CVGPRegressor().fit("houses/*.parquet", "price")  # doctest: +SKIP
         """
-        check_choice("likelihood", self.likelihood, get_args(LikelihoodName))
+        if not isinstance(self.likelihood, GPyTorchObject):
+            check_choice("likelihood", self.likelihood, get_args(LikelihoodName))
         inputs.check_exposed(self.likelihood, exposure)
         if self.likelihood != "gaussian":
-            beside = {"noise_variance": noise_variance, "groups": groups, "decisions": decisions}
-            return self._fit_likelihood(beside, x=X, y=y, sample_weight=sample_weight, exposure=exposure)
+            given = {"x": X, "y": y, "sample_weight": sample_weight, "exposure": exposure}
+            return self._fit_likelihood(given, noise_variance, groups=groups, decisions=decisions)
         group, training = current_group(), self._training_options()
         settings, options, pinned = settings_of(training), self._model_options(training), Decisions.pinned(decisions)
         check_positive("max_time", self.max_time)
@@ -282,7 +240,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         clock = Clock(group=group)
         run = Run(Budget(self.max_time, clock), log, settings.heuristics or Heuristics(), seed)
         # A run that may be resumed later, and every process of a group, must make the same choices.
-        choosing = run if folder is None and group.world == 1 else run._replace(budget=Budget(None, clock))
+        choosing = run.choosing(folder)
         X, codes = inputs.take_groups(X, groups)
         labels = groups if codes is None else codes
         table, audited = inputs.open_training_table(self, X, y, sample_weight, noise_variance, groups=labels), None
@@ -344,10 +302,10 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
             summarize_rows(self, data.train, seed)
         return self
 
-    def _fit_likelihood(self, beside: dict[str, Any], **given: Any) -> "CVGPRegressor":
+    def _fit_likelihood(self, given: dict[str, Any], noise_variance: Any, **beside: Any) -> "CVGPRegressor":
         """Fit by a likelihood that is not Gaussian."""
         training = self._training_options()
-        likelihood = check_combination(self, beside)
+        likelihood = check_combination(self, noise_variance, training)
         options = replace(self._model_options(training), noise="constant", n_neighbors=0)
 
         def observed(rows: Rows[Array]) -> Rows[Array]:
@@ -356,10 +314,14 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
                     f"likelihood={likelihood.name!r} is for one output, and y has {rows.y.shape[1]}. Fit each by "
                     "itself, or use likelihood='gaussian'."
                 )
-            likelihood.check(rows.y[:, 0])
             return rows
 
-        (self._gp,), density, rows = fit_latent_values(self, likelihood, given, observed, options, training)
+        def looked_at(rows: Rows[Array], group: Group) -> Callable[[Rows[Array]], Rows[Array]]:
+            likelihood.check(rows.y[:, 0])
+            return lambda rows: rows
+
+        own = fit_latent_values(self, likelihood, given, observed, looked_at, options, training, **beside)
+        (self._gp,), density, rows = own
         self.left_out_log_density_ = density
         for name in OF_A_GAUSSIAN:
             self.__dict__.pop(name, None)  # of an earlier fit
@@ -493,11 +455,6 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
-
-    def _training_options(self) -> TrainingOptions:
-        if self.training is not None and not isinstance(self.training, TrainingOptions):
-            raise InvalidTypeError(f"training must be a cvgp.TrainingOptions or None; got {self.training!r}.")
-        return TrainingOptions() if self.training is None else self.training
 
     def _model_options(self, training: TrainingOptions) -> ModelOptions:
         name = "n_coreset (unless 'auto')"

@@ -114,14 +114,8 @@ class Residuals(NamedTuple):
         return Residuals(*(None if part is None else part[index] for part in self))  # type: ignore[arg-type]
 
     def folds(self, count: int, rng: np.random.Generator | None = None) -> Tensor:
-        """Numbers of folds [n], which do not share clusters; by turns, or random."""
-        if self.cluster is None:
-            place, total = torch.arange(len(self.x), device=self.x.device), len(self.x)
-        else:
-            labels, place = self.cluster.unique(return_inverse=True)
-            total = len(labels)
-        order = np.arange(total) if rng is None else rng.permutation(total)
-        return torch.as_tensor(order % count, device=self.x.device)[place]
+        """Numbers of folds [n] by :func:`folds_of`."""
+        return folds_of(self.x, self.cluster, count, rng)
 
     @staticmethod
     def of(rows: Rows[Tensor], error: Tensor, f_var: Tensor) -> "Residuals":
@@ -132,6 +126,17 @@ class Residuals(NamedTuple):
         known = torch.zeros_like(f_var) if rows.noise_variance is None else rows.noise_variance
         weight = torch.ones_like(f_var) if rows.sample_weight is None else rows.sample_weight.clamp_max(1.0)
         return Residuals(rows.x, error, f_var, known, weight * cluster_weight(rows), rows.cluster)
+
+
+def folds_of(x: Tensor, cluster: Tensor | None, count: int, rng: np.random.Generator | None = None) -> Tensor:
+    """Numbers of folds [n], which do not share clusters; by turns, or random."""
+    if cluster is None:
+        place, total = torch.arange(len(x), device=x.device), len(x)
+    else:
+        labels, place = cluster.unique(return_inverse=True)
+        total = len(labels)
+    order = np.arange(total) if rng is None else rng.permutation(total)
+    return torch.as_tensor(order % count, device=x.device)[place]
 
 
 @torch.no_grad()

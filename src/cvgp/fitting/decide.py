@@ -238,13 +238,14 @@ def _decide_kernel(request: Request, *, is_exact: bool) -> tuple[Start, Choice]:
         shared, scores = share_lengthscale(found.start, data.train, run.part(0.2), data.spread)
         found.tried.update(scores)
     start = shared or found.start
-    value = _start_to_json(start) | {"ard": options.ard and shared is None}
+    value = start_to_json(start) | {"ard": options.ard and shared is None}
     taken = value["name"] if shared is None else f"{value['name']}, one lengthscale"
     scored = Choice.scored({name: start.scores for name, start in found.tried.items()})
     return start, Choice(taken, value, "", scored, run.budget.seconds - begin)
 
 
-def _start_to_json(start: Start) -> dict[str, Any]:
+def start_to_json(start: Start) -> dict[str, Any]:
+    """What :class:`Decisions` keeps of a start."""
     states = [{name: tensor.tolist() for name, tensor in m.state_dict().items()} for m in (start.kernel, start.mean)]
     found = {"name": name_of_kernel(start.kernel), "noise": start.noise, "noise_is_known": start.noise_is_known}
     held = is_held(start.kernel, HELD_ABOVE, HELD_AROUND)
@@ -263,7 +264,7 @@ def with_all_rows(request: Request, found: Fit, data: FitData) -> Fit:
     assert decisions.kernel is not None, "a fit has a kernel"
     known = decisions.kernel.value
     start = Start(model.kernel, model.mean, model.noise.item(), noise_is_known=known["noise_is_known"])
-    kernel = replace(decisions.kernel, value=_start_to_json(start) | {name: known[name] for name in ("priors", "ard")})
+    kernel = replace(decisions.kernel, value=start_to_json(start) | {name: known[name] for name in ("priors", "ard")})
     size = Choice("all rows", {"size": data.train.num_rows, "exact": True}, "the exact GP is affordable")
     pinned = replace(decisions, kernel=kernel, n_coreset=size)
     # It starts near its optimum.

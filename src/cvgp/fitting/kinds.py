@@ -6,10 +6,11 @@ kernel alone, are tried too, by cross-validation of the whole fit.
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,19 +19,23 @@ from torch import Tensor
 
 from cvgp.data.rows import Array, Rows
 from cvgp.data.scaling import Scaling, learn_warped_scaling
-from cvgp.fitting.compare import STANDARD_ERRORS, Scores, compare, weight_of
-from cvgp.fitting.decide import Request, decide
+from cvgp.data.source import MemorySource
+from cvgp.fitting.checkpoint import open_checkpoint
+from cvgp.fitting.compare import STANDARD_ERRORS, Scores, cluster_weight, compare, folds_of, weight_of
+from cvgp.fitting.decide import Request, decide, start_to_json
 from cvgp.fitting.decisions import Choice, Decisions
 from cvgp.fitting.kernel import starting_kernel, with_priors
 from cvgp.fitting.latents import LatentFit, Latents, fit_latents, multiply_variance
 from cvgp.fitting.monitor import FitLog, Run
 from cvgp.fitting.options import ModelOptions, TrainingOptions
 from cvgp.fitting.prepare import FitData, choose_scaling, decide_warp, merge_copies, scaled_rows, spread_of
-from cvgp.fitting.sample import DEFAULT_KERNEL
+from cvgp.fitting.sample import DEFAULT_KERNEL, Start, weigh_clusters
 from cvgp.gp.kernels import name_of_kernel
-from cvgp.gp.likelihoods import Likelihood, WithQuantiles
+from cvgp.gp.likelihoods import Classes, Likelihood
 from cvgp.gp.model import CVGP
+from cvgp.parallel.group import Group
 
+LATENT_SOLVER = "sites and L-BFGS"
 LATENT_VARIANCE = 4.0  # of f at the start, times that of the linked targets
 LEAST_NOISE = 0.05  # of the linked targets, in their standard deviations
 FOLDS = 3
@@ -46,45 +51,86 @@ class KindFit(NamedTuple):
     decisions: Decisions
 
 
+class _Scaled(NamedTuple):
+    """Rows of this process that are read in blocks, as a source of scaled rows."""
+
+    blocks: Callable[[], Iterable[Rows[Array]]]
+    scaled: Callable[[Rows[Array]], Rows[Tensor]]
+    group: Group
+
+    def chunks(self, size: int) -> Iterator[Rows[Tensor]]:
+        """The rows, at most `size` at a time."""
+        for rows in self.blocks():
+            for start in range(0, len(rows.x), size):
+                yield self.scaled(rows.take(slice(start, start + size)))
+
+
 def fit_kind(
-    rows: Rows[Array], likelihood: Likelihood, options: ModelOptions, settings: TrainingOptions, run: Run
+    rows: Rows[Array],
+    likelihood: Likelihood,
+    options: ModelOptions,
+    settings: TrainingOptions,
+    run: Run,
+    pinned: Decisions,
+    blocks: Callable[[], Iterable[Rows[Array]]] | None = None,
 ) -> KindFit:
-    """Fit latent values to rows, whose y `[n]` the likelihood describes."""
-    h, begin, rows = run.heuristics, run.budget.seconds, merge_copies(rows)
+    """Fit latent values to rows, whose y `[n, 1]` the likelihood describes.
+
+    If there are more rows than fit into memory, `rows` are a sample, and `blocks` gives all of this process.
+    """
+    h, begin, folder, rows = run.heuristics, run.budget.seconds, settings.checkpoint_dir, merge_copies(rows)
+    choosing = run.choosing(folder)
     weight = np.ones(len(rows.x)) if rows.sample_weight is None else rows.sample_weight
     exposure = 1.0 if rows.exposure is None else np.average(rows.exposure, weights=weight)
     usual = rows.y[:, 0] if rows.exposure is None else rows.y[:, 0] * exposure / rows.exposure
     start_y = likelihood.linked(usual).reshape(len(rows.x), -1)
-    if isinstance(likelihood, WithQuantiles):
+    if not isinstance(likelihood, Classes):
         # A regression without any noise would begin with huge scales, and with fewer points than they need.
         start_y = start_y + LEAST_NOISE * start_y.std() * run.rng("linked").standard_normal(start_y.shape)
     linked = rows._replace(y=start_y, exposure=None)
-    warp, warp_choice = decide_warp(linked, options, run, Decisions())
+    if linked.cluster is not None:
+        linked = weigh_clusters(linked, choosing)
+        rows = rows._replace(sample_weight=linked.sample_weight)
+    warp, warp_choice = decide_warp(linked, options, choosing, pinned)
     learned = learn_warped_scaling(warp, linked)
     scaling = choose_scaling(learned, options)
     source = scaled_rows(linked, scaling, options.device, run.group)
     data = FitData(source, None, scaling, spread_of(scaling, learned), None)
-    # Classes and counts need neither a site for each row nor a rough kernel.
-    choosing = run._replace(heuristics=replace(h, exact_seconds=0.0, largest_coreset=h.largest_latent_coreset))
-    named = replace(options, kernel=DEFAULT_KERNEL) if options.kernel is None else options
-    begun = decide(Request(data, named, settings, choosing))
-    constant = torch.as_tensor(likelihood.constant(rows.y[:, 0], weight) - np.log(exposure), device=source.device)
-    (scaled,) = source.chunks(source.num_rows)
-    own = rows._replace(y=rows.y[:, 0]).map(partial(torch.as_tensor, device=source.device))
-    scaled = scaled._replace(y=own.y, exposure=own.exposure)
-    # Numbers vary as much on the scale of f as their logarithms do; the logits of clear classes vary more.
-    factor = scaling.y_scale[0] ** 2 if isinstance(likelihood, WithQuantiles) else LATENT_VARIANCE
-    widen = partial(multiply_variance, factor=factor)
-    widen(begun.model)
-    start, kernel_choice = begun.model, begun.decisions.kernel
-    if options.kernel in (None, "auto") and options.ard:
-        start, kernel_choice = _fewer_parameters(start, scaled, likelihood, constant, run, kernel_choice, widen)
-    found = fit_latents(Latents.begin(start, constant, likelihood), scaled, run, most_rows=h.latent_rows)
-    _warn_if_simpler_is_better(found, likelihood, run)
-    solver = Choice("sites and L-BFGS", None, "", {}, run.budget.seconds - begin)
-    alone = Choice("none", None, "not for classes and counts")
-    made = {"input_warp": warp_choice, "kernel": kernel_choice, "n_neighbors": alone, "solver": solver}
-    return KindFit(found, scaling, replace(begun.decisions, **made, seed=run.seed))
+    plain = scaling._replace(y_mean=np.zeros(1), y_scale=np.ones(1))
+    facts = options, settings.heuristics, likelihood
+    with nullcontext() if folder is None else open_checkpoint(folder, run, source, *facts) as checkpoint:
+        stored = None if checkpoint is None else checkpoint.load_decisions()
+        pinned = replace(stored or pinned, n_neighbors=None, solver=None)
+        # Classes and counts need neither a site for each row nor a rough kernel.
+        few = replace(h, exact_seconds=0.0, largest_coreset=h.largest_latent_coreset)
+        named = replace(options, kernel=DEFAULT_KERNEL) if options.kernel is None else options
+        request = Request(data, named, settings, choosing._replace(heuristics=few), pinned)
+        begun = decide(request)
+        constant = torch.as_tensor(likelihood.constant(rows.y[:, 0], weight) - np.log(exposure), device=source.device)
+        scaled = plain.tensors(rows, device=options.device)
+        # Numbers vary as much on the scale of f as their logarithms do; the logits of clear classes vary more.
+        factor = LATENT_VARIANCE if isinstance(likelihood, Classes) else scaling.y_scale[0] ** 2
+        widen = partial(multiply_variance, factor=factor)
+        start, kernel_choice = begun.model, begun.decisions.kernel
+        if options.kernel in (None, "auto") and options.ard and pinned.kernel is None:
+            start, kernel_choice = _fewer_parameters(
+                start, scaled, likelihood, constant, choosing, kernel_choice, widen
+            )
+        widen(start)
+        alone = Choice("none", {"count": 0, "brief": False}, "not for classes and counts")
+        made = {"input_warp": warp_choice, "kernel": kernel_choice, "n_neighbors": alone}
+        decisions = replace(begun.decisions, **made, solver=None, seed=run.seed)
+        if checkpoint is not None:
+            checkpoint.save_decisions(decisions)
+        every = None
+        if blocks is not None:
+            every = _Scaled(blocks, partial(plain.tensors, device=options.device), run.group)
+        latents = Latents.begin(start, constant, likelihood)
+        found = fit_latents(latents, scaled, run, most_rows=h.latent_rows, every=every, checkpoint=checkpoint)
+    if run.group.rank == 0:
+        _warn_if_simpler_is_better(found, likelihood, run)
+    solver = Choice(LATENT_SOLVER, None, "", {}, run.budget.seconds - begin)
+    return KindFit(found, scaling, replace(decisions, solver=solver))
 
 
 def _fewer_parameters(
@@ -100,36 +146,41 @@ def _fewer_parameters(
     h, dims = run.heuristics, rows.x.shape[1]
     if not dims * h.latent_rows_per_column > len(rows.x) > 2 * FOLDS or dims < 2:
         return model, choice
-    begin, sample = run.budget.seconds, rows.x[:100].cpu()
+    begin, sample = run.budget.seconds, MemorySource(*rows).sample(100, np.random.default_rng(0)).x.cpu()
 
-    def with_kernel(name: str, *, ard: bool) -> CVGP:
-        kernel = with_priors(starting_kernel(name, dims, ard=ard), len(rows.x), sample, 1.0, h).to(rows.x.device)
-        other = CVGP(model.coreset, kernel, mean=model.mean, likelihood=model.likelihood).to(rows.x.device)
-        widen(other)
-        return other
+    def with_kernel(name: str) -> CVGP:
+        kernel = with_priors(starting_kernel(name, dims, ard=False), len(rows.x), sample, 1.0, h)
+        return CVGP(model.coreset, kernel, mean=model.mean, likelihood=model.likelihood).to(rows.x.device)
 
     name = name_of_kernel(model.kernel)
-    candidates: dict[str, Callable[[], CVGP]] = {
-        name: lambda: model,
-        f"{name}+linear, one lengthscale": lambda: with_kernel(f"{name}+linear", ard=False),
-        "linear": lambda: with_kernel("linear", ard=False),
-    }
-    folds = torch.as_tensor(run.rng("folds").permutation(len(rows.x)) % FOLDS, device=rows.x.device)
+    candidates = {name: model}
+    candidates[f"{name}+linear, one lengthscale"] = with_kernel(f"{name}+linear")
+    candidates["linear"] = with_kernel("linear")
+    folds = folds_of(rows.x, rows.cluster, FOLDS, run.rng("folds"))
     scores: dict[str, Scores] = {}
-    for label, make in candidates.items():
+    for label, candidate in candidates.items():
         if scores and not run.has_time:
             break
         parts = []
         for fold in range(FOLDS):
             inside, outside = rows.take(folds != fold), rows.take(folds == fold)
-            latents = Latents.begin(make(), constant, likelihood).copied()
+            latents = Latents.begin(candidate, constant, likelihood).copied()
+            widen(latents.first)
             quiet = run.part(0.05)._replace(log=FitLog())
             found = fit_latents(latents, inside, quiet, most_rows=h.latent_rows, tol=TRIAL_TOLERANCE)
             parts.append(density_of(found.latents, outside))
         scores[label] = Scores.join(parts)
-    taken = max(scores, key=lambda label: scores[label].density)
+    best = max(scores, key=lambda label: scores[label].density)
+    taken = list(candidates)[int(run.agreed(list(candidates).index(best)))]
     seconds = (0.0 if choice is None else choice.seconds) + run.budget.seconds - begin
-    return candidates[taken](), Choice(taken, None, "few rows for the columns", Choice.scored(scores), seconds)
+    found_scores, chosen = Choice.scored(scores), candidates[taken]
+    value = choice.value if choice is not None and chosen is model else _as_value(chosen)
+    return chosen, Choice(taken, value, "few rows for the columns", found_scores, seconds)
+
+
+def _as_value(model: CVGP) -> dict[str, Any]:
+    """The kernel of a model without a lengthscale for each column, as a decision."""
+    return start_to_json(Start(model.kernel, model.mean, model.noise.item())) | {"ard": False}
 
 
 @torch.no_grad()
@@ -138,7 +189,7 @@ def density_of(latents: Latents, rows: Rows[Tensor]) -> Scores:
     found = [model.process()(rows.x) for model in latents.models]
     f_mean = torch.stack([f.mean for f in found], 1) + latents.offset(rows)
     density = latents.likelihood.log_predictive(rows.y, f_mean, torch.stack([f.variance for f in found], 1))
-    return Scores(density, -density, weight_of(rows), rows.cluster)
+    return Scores(density, -density, weight_of(rows) * cluster_weight(rows), rows.cluster)
 
 
 def _warn_if_simpler_is_better(found: LatentFit, likelihood: Likelihood, run: Run) -> None:
@@ -148,7 +199,12 @@ def _warn_if_simpler_is_better(found: LatentFit, likelihood: Likelihood, run: Ru
     if len(some) <= 2 * FOLDS:
         return
     sample = rows.take(some)
-    ours = Scores(found.left_out.densities[some], found.left_out.squares[some], weight_of(sample))
+    ours = Scores(
+        found.left_out.densities[some],
+        found.left_out.squares[some],
+        weight_of(sample) * cluster_weight(sample),
+        sample.cluster,
+    )
     simple = {
         "a constant": simple_scores(sample._replace(x=torch.zeros_like(sample.x[:, :1])), likelihood),
         "a generalized linear model": simple_scores(sample, likelihood),
@@ -167,7 +223,7 @@ def _warn_if_simpler_is_better(found: LatentFit, likelihood: Likelihood, run: Ru
 @torch.no_grad()
 def simple_scores(rows: Rows[Tensor], likelihood: Likelihood) -> Scores:
     """Scores of rows in random order under a generalized linear model of the other folds."""
-    folds = torch.arange(len(rows.x), device=rows.x.device) % FOLDS
+    folds = folds_of(rows.x, rows.cluster, FOLDS)
     x = torch.cat([torch.ones_like(rows.y[:, None]), rows.x], 1)
     offset = torch.zeros_like(rows.y) if rows.exposure is None else rows.exposure.log()
     density = torch.empty_like(rows.y)
@@ -176,7 +232,7 @@ def simple_scores(rows: Rows[Tensor], likelihood: Likelihood) -> Scores:
         slopes, learned = _linear_fit(x[inside], offset[inside, None], rows.take(inside), likelihood)
         f = x[outside] @ slopes + offset[outside, None]
         density[outside] = learned.log_predictive(rows.y[outside], f, torch.zeros_like(f))
-    return Scores(density, -density, weight_of(rows), rows.cluster)
+    return Scores(density, -density, weight_of(rows) * cluster_weight(rows), rows.cluster)
 
 
 def _linear_fit(x: Tensor, offset: Tensor, rows: Rows[Tensor], likelihood: Likelihood) -> tuple[Tensor, Likelihood]:

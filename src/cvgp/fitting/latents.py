@@ -115,7 +115,9 @@ class Latents(NamedTuple):
 class Source(Protocol):
     """Rows with what was observed, in chunks that can be read again; each process of a group has its own."""
 
-    group: Group
+    @property
+    def group(self) -> Group:
+        """The processes over which the rows are spread."""
 
     def chunks(self, size: int) -> Iterator[Rows[Tensor]]:
         """The rows of this process, `size` at a time."""

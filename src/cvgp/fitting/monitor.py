@@ -248,6 +248,12 @@ class Run(NamedTuple):
         limit = math.inf if self.budget.max_time is None else max(self.budget.max_time, 0.0)
         return math.ceil(count * math.sqrt(min(limit / self.heuristics.enough_seconds, 1.0)))
 
+    def choosing(self, folder: object) -> "Run":
+        """The same fit as choices see it: without a time limit if it may be resumed from a folder, or is shared."""
+        if folder is None and self.group.world == 1:
+            return self
+        return self._replace(budget=Budget(None, self.budget.clock))
+
     def note(self, phase: str, event: str, bound: float = math.nan) -> None:
         """Put a decision into the history, where callbacks see it."""
         self.log.record(FitEvent(phase, 1, 1, bound, self.budget.clock.own_seconds(), math.nan, None, event))

@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from gpytorch.kernels import Kernel
@@ -128,6 +128,64 @@ class TrainingOptions(BaseEstimator):  # type: ignore[misc]
         self.checkpoint_dir = checkpoint_dir
         self.callbacks = callbacks
         self.heuristics = heuristics
+
+
+class WithTraining:
+    """An estimator with training options, whose parameters are known by name also where they are None."""
+
+    training: TrainingOptions | None
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name; those of `training` as ``training__...``, also where it is None.
+
+        Parameters
+        ----------
+        deep : bool
+            Whether to include those of `training`.
+
+        Returns
+        -------
+        dict
+
+        Examples
+        --------
+        >>> from cvgp import CVGPRegressor
+        >>> CVGPRegressor(kernel="rbf").get_params()["training__solver"]
+        'auto'
+        """
+        parameters: dict[str, Any] = super().get_params(deep=deep)  # type: ignore[misc]
+        if deep and self.training is None:
+            parameters |= {f"training__{name}": value for name, value in TrainingOptions().get_params().items()}
+        return parameters
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters by name; those of `training` as ``training__...``, also where it is None.
+
+        Parameters
+        ----------
+        **params
+            The new values.
+
+        Returns
+        -------
+        object
+            The estimator itself.
+
+        Examples
+        --------
+        >>> from cvgp import CVGPRegressor
+        >>> CVGPRegressor().set_params(training__max_iter=100).training.max_iter
+        100
+        """
+        if any(name.startswith("training__") for name in params) and params.get("training", self.training) is None:
+            params["training"] = TrainingOptions()
+        super().set_params(**params)  # type: ignore[misc]
+        return self
+
+    def _training_options(self) -> TrainingOptions:
+        if self.training is not None and not isinstance(self.training, TrainingOptions):
+            raise InvalidTypeError(f"training must be a cvgp.TrainingOptions or None; got {self.training!r}.")
+        return TrainingOptions() if self.training is None else self.training
 
 
 def settings_of(training: TrainingOptions) -> TrainingOptions:

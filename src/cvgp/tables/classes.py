@@ -28,16 +28,16 @@ def are_classes(opened: Opened, name: str) -> bool:
     return 2 * sum(map(spells_number, texts)) <= len(texts) and not look_like_dates(texts)
 
 
-def with_classes(data: Any, target: object = None, sample_weight: str | None = None) -> Table:
+def with_classes(data: Any, target: object = None, **beside: Any) -> Table:
     """A table in files with an indicator of each class as targets, or of the second of two."""
     table = data if isinstance(data, Table) else Table(open_table(data))
     if table.label is not None:
         return table
-    table = table.with_target(target, sample_weight=sample_weight)
+    table = table.with_target(target, **beside)
     if not isinstance(name := table.target, str):
         raise InvalidInputError(f"Classes are in one column; got the targets {name!r}. Fit a classifier for each.")
-    if table.noise_variance is not None or table.groups is not None:
-        raise InvalidInputError("A classifier uses neither noise_variance nor groups; leave them out.")
+    if table.noise_variance is not None or table.exposure is not None:
+        raise InvalidInputError("A classifier uses neither noise_variance nor exposure; leave them out.")
     table.feature_columns()  # which looks for the columns that are named
     kind = table.opened.kind(name)
     if kind == "date":
