@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -57,7 +57,9 @@ def fit(
             CVGPRegressor, "What to learn", leave_out=("verbose", "training"), defaults={"random_state": 0}
         ),
     ],
-    of_classes: Annotated[dict[str, Any], options.OptionsOf(CVGPClassifier, "What to learn", only=("class_weight",))],
+    of_classes: Annotated[
+        dict[str, Any], options.OptionsOf(CVGPClassifier, "What to learn", only=("class_weight", "link"))
+    ],
     training: Annotated[
         dict[str, Any], options.OptionsOf(TrainingOptions, "How to train", leave_out=("callbacks", "heuristics"))
     ],
@@ -84,25 +86,21 @@ def fit(
     if task is not None:
         options.refuse_others(context, task, f"--task is {task}")
     _check_kernel(model["kernel"])
-    how_to_continue: Any = partial(_how_to_continue, training["checkpoint_dir"])
+    how_to_continue = partial(_how_to_continue, training["checkpoint_dir"])
     with process_group():  # alone, unless torchrun started other processes beside this one
         opened = _open(context, data, target, reading, task, quiet)
-        estimator: Any = CVGPRegressor(verbose=int(not quiet)).set_params(
-            **model, **{f"training__{name}": value for name, value in training.items()}
-        )
-        terminate: Any = terminate_between_iterations
-        if opened.label is not None:  # this fit keeps no progress, and ends at once
-            how_to_continue = terminate = nullcontext
-            own = {name: value for name, value in model.items() if name in CVGPClassifier().get_params()}
-            estimator = CVGPClassifier(**own, **of_classes, verbose=int(not quiet))
+        estimator: Any = CVGPRegressor(verbose=int(not quiet))
+        if opened.label is not None:
+            estimator = CVGPClassifier(**of_classes, verbose=int(not quiet))
+            model = {name: value for name, value in model.items() if name in estimator.get_params()}
         elif not quiet and model["likelihood"] == "gaussian" and model["target_transform"] in ("auto", "identity"):
             rows, _ = opened.learn(current_group()).rows.sample_in_numbers()
             if (hint := likelihood_hint(rows.y[:, 0])) is not None:
                 note(f"{data}: {target} holds {hint}")
+        estimator.set_params(**model, **{f"training__{name}": value for name, value in training.items()})
         # Progress goes to the standard error. A group is ended by its first worker, between two iterations of all.
-        with how_to_continue(), redirect_stdout(sys.stderr), terminate() as end_here:
-            if opened.label is None:
-                estimator.set_params(training__callbacks=[end_here] if is_first else [])
+        with how_to_continue(), redirect_stdout(sys.stderr), terminate_between_iterations() as end_here:
+            estimator.set_params(training__callbacks=[end_here] if is_first else [])
             estimator.fit(opened)
     if not is_first:
         return  # the first process stores what all of them hold

@@ -20,7 +20,6 @@ from cvgp.errors import InvalidInputError
 from cvgp.estimators.classifier import CVGPClassifier
 from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.files import atomic_write
-from cvgp.fitting.options import TrainingOptions
 from cvgp.tables.cells import check_csv
 from cvgp.tables.table import read_table
 
@@ -76,8 +75,7 @@ def refuse_others(context: typer.Context, task: str, reason: str) -> None:
     """Refuse options that only the estimator of another task has."""
 
     def known(estimator: type) -> set[str]:
-        beside = [TrainingOptions] if estimator is CVGPRegressor else []
-        sources: list[Any] = [estimator, estimator.fit, *beside]  # type: ignore[attr-defined]
+        sources: list[Any] = [estimator, estimator.fit]  # type: ignore[attr-defined]
         return {name for source in sources for name in inspect.signature(source).parameters}
 
     others = set[str]().union(*map(known, ESTIMATORS.values())) - known(ESTIMATORS[task])

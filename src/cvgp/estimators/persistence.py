@@ -15,6 +15,8 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.likelihoods import Likelihood as GPyTorchObject
 from gpytorch.means import Mean
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
@@ -54,7 +56,7 @@ from cvgp.fitting.options import LikelihoodName
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.calibration import Calibration
 from cvgp.gp.kernels import gaussian_likelihood, make_kernel, name_of_kernel, prior_mean, square_matrix
-from cvgp.gp.likelihoods import LIKELIHOODS, Bernoulli, Likelihood, Softmax
+from cvgp.gp.likelihoods import LIKELIHOODS, GPyTorchLikelihood, Likelihood, Softmax
 from cvgp.gp.model import CVGP
 from cvgp.gp.noise import Contamination, InputNoise
 from cvgp.runtime import clean_torch_state
@@ -66,12 +68,13 @@ NOT_STORED = ("callbacks", "checkpoint_dir", "heuristics")
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 LABEL_KINDS = {"i": np.int64, "u": np.int64, "f": np.float64, "b": np.bool_, "U": np.str_, "O": object}
 CORESET = ("X_c", "y_c", "raw_beta")
-PARTS = {"kernel": Kernel, "mean": Mean}
+PARTS = {"kernel": Kernel, "mean": Mean, "likelihood": GPyTorchObject}
 PROBES = 4  # pseudo-inputs at which a file has the values of kernel and mean, to recognize other ones
+LATENT_PROBES = torch.linspace(-1.0, 1.0, PROBES, dtype=torch.float64)[:, None]  # where it has those of a likelihood
 
 
 class _WrongObjectError(InvalidInputError):
-    """A kernel or mean is missing, not needed, or not built like the stored one."""
+    """A kernel, mean or likelihood is missing, not needed, or not built like the stored one."""
 
 
 @clean_torch_state()
@@ -93,7 +96,13 @@ def save(estimator: CVGPRegressor | CVGPClassifier, path: str | os.PathLike[str]
 
 
 @clean_torch_state()
-def load(path: str | os.PathLike[str], *, kernel: Kernel | None = None, mean: Mean | None = None) -> Any:
+def load(
+    path: str | os.PathLike[str],
+    *,
+    kernel: Kernel | None = None,
+    mean: Mean | None = None,
+    likelihood: GPyTorchObject | None = None,
+) -> Any:
     """Open the estimator that `save` wrote; it is safe to load a file that you do not trust.
 
     Predictions equal those of the saved model to the bit, on the same machine with the same number of threads.
@@ -101,7 +110,7 @@ def load(path: str | os.PathLike[str], *, kernel: Kernel | None = None, mean: Me
     Parameters
     ----------
     path : str or path
-    kernel, mean : gpytorch kernel and mean, optional
+    kernel, mean, likelihood : gpytorch kernel, mean and likelihood, optional
         For a model that was fitted with a GPyTorch object: one that is built in the same way. Files hold no code.
 
     Returns
@@ -111,7 +120,8 @@ def load(path: str | os.PathLike[str], *, kernel: Kernel | None = None, mean: Me
     Raises
     ------
     CVGPError
-        If the file is missing, damaged or of another version, or `kernel` and `mean` are not what the model needs.
+        If the file is missing, damaged or of another version, or `kernel`, `mean` or `likelihood` is not what the model
+        needs.
 
     Examples
     --------
@@ -124,7 +134,8 @@ def load(path: str | os.PathLike[str], *, kernel: Kernel | None = None, mean: Me
     >>> bool((again.predict(X) == model.predict(X)).all())
     True
     """
-    given = {name: value for name, value in (("kernel", kernel), ("mean", mean)) if value is not None}
+    every: dict[str, Any] = {"kernel": kernel, "mean": mean, "likelihood": likelihood}
+    given = {name: value for name, value in every.items() if value is not None}
     for name, value in given.items():
         if not isinstance(value, PARTS[name]):
             raise InvalidTypeError(f"{name} must be a gpytorch {name}, not a {type(value).__name__}.")
@@ -192,6 +203,7 @@ def _latent_state(estimator: CVGPRegressor | CVGPClassifier, given: dict[str, An
     quantiles = getattr(estimator, "_feature_quantiles", None)
     if isinstance(estimator, CVGPClassifier):
         gps, density, labels = estimator._gps, -estimator.left_out_log_loss_, estimator.classes_
+        assert gps[0].likelihood is not None, "classes have one"
         if labels.dtype.kind == "O" and not all(isinstance(label, str) for label in labels):
             raise InvalidTypeError(
                 f"A file can hold labels that are texts, numbers, or true and false; got {labels!r}."
@@ -201,12 +213,17 @@ def _latent_state(estimator: CVGPRegressor | CVGPClassifier, given: dict[str, An
                 "kind": labels.dtype.kind,
                 "labels": [str(label) for label in labels],
                 "shares": estimator.class_prior_,
+                "likelihood": gps[0].likelihood.name,
             }
         }
     else:
         gps, density = [estimator._gp], estimator.left_out_log_density_
         likelihood: Any = gps[0].likelihood
-        own = {"likelihood": {"name": likelihood.name, **asdict(likelihood)}, "exposure": gps[0].exposure}
+        if isinstance(likelihood, GPyTorchLikelihood):
+            stored = _module_state(likelihood.wrapped, None, LATENT_PROBES)
+        else:
+            stored = {"name": likelihood.name, **asdict(likelihood)}
+        own = {"likelihood": stored, "exposure": gps[0].exposure}
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -241,10 +258,9 @@ def _restored_latent(fields: Fields, given: dict[str, Any]) -> CVGPRegressor | C
     density, exposure = fit.number("left_out_log_density"), None
     likelihood: Likelihood
     if isinstance(estimator, CVGPClassifier):
-        estimator.classes_, estimator.class_prior_ = fields.part("classes", _labels)
-        likelihood = Bernoulli() if len(estimator.classes_) == 2 else Softmax(len(estimator.classes_))
+        estimator.classes_, estimator.class_prior_, likelihood = fields.part("classes", _labels)
     else:
-        likelihood = fields.part("likelihood", _likelihood_from_state)
+        likelihood = fields.part("likelihood", _likelihood_from_state, given.get("likelihood"))
         exposure = fields.optional("exposure", fields.text)
     latents = Fields(fields.take("latents"), "latents")
     gps = [
@@ -282,13 +298,15 @@ def _latent_from_state(fields: Fields, given: dict[str, Any]) -> FittedGP:
     return FittedGP(model, fields.part("scaling", Scaling.from_state, model.X_c.shape[1], 1))
 
 
-def _likelihood_from_state(fields: Fields) -> Likelihood:
+def _likelihood_from_state(fields: Fields, given: GPyTorchObject | None) -> Likelihood:
+    if "class" in fields.values:
+        return GPyTorchLikelihood(_module_from_state(fields, None, given, LATENT_PROBES))
     kind = LIKELIHOODS[fields.text("name", [name for name in get_args(LikelihoodName) if name != "gaussian"])]
     return kind(**{own.name: fields.number(own.name, *SQUARABLE) for own in dataclass_fields(kind)})
 
 
-def _labels(fields: Fields) -> tuple[Any, Any]:
-    """The labels of classes, as they were given: numbers, texts, or true and false; and their shares."""
+def _labels(fields: Fields) -> tuple[Any, Any, Likelihood]:
+    """The labels of classes, as they were given: numbers, texts, or true and false; their shares and likelihood."""
     kind, texts = fields.text("kind", LABEL_KINDS), fields.items("labels")
     if not 2 <= len(texts) <= MOST_CLASSES or not all(isinstance(text, str) for text in texts):
         raise FileFormatError(f"classes.labels must be 2 to {MOST_CLASSES} texts.")
@@ -299,13 +317,16 @@ def _labels(fields: Fields) -> tuple[Any, Any]:
     shares = fields.array("shares", (len(labels),), limits=(0.0, 1.0))
     if abs(shares.sum() - 1.0) > 1e-6:
         raise FileFormatError("classes.shares must add up to 1.")
-    return labels, shares
+    likelihood = fields.text("likelihood", ("bernoulli", "probit") if len(labels) == 2 else ("categorical",))
+    return labels, shares, LIKELIHOODS[likelihood]() if len(labels) == 2 else Softmax(len(labels))
 
 
 def _restored(state: dict[str, Any], given: dict[str, Any]) -> CVGPRegressor | CVGPClassifier:
     fields = Fields(state, "model file")
     for known in ("format", "version", "libraries"):
         fields.take(known)
+    if "likelihood" in given and "class" not in state.get("likelihood", {}):
+        raise _WrongObjectError("The likelihood of the model is in the file; load it without likelihood=.")
     if "latents" in state:
         return _restored_latent(fields, given)
     model = fields.part("model", _model_from_state, given)
@@ -440,15 +461,15 @@ def _model_state(model: CVGP, given: dict[str, Any]) -> dict[str, Any]:
         "ard": any(part.ard_num_dims is not None for part in parts),
         **{name: getattr(model, name) for name in (*CORESET, "site_noise_offset")},
         **{
-            part: {
-                "name": None if part in given else known_as,
-                "class": type(module).__qualname__,
-                "tensors": {name.replace(".", "/"): tensor for name, tensor in module.state_dict().items()},
-                "values": _values(module, model.X_c[:PROBES]),
-            }
+            part: _module_state(module, None if part in given else known_as, model.X_c[:PROBES])
             for part, (module, known_as) in modules.items()
         },
     }
+
+
+def _module_state(module: nn.Module, name: str | None, x: Tensor) -> dict[str, Any]:
+    tensors = {path.replace(".", "/"): tensor for path, tensor in module.state_dict().items()}
+    return {"name": name, "class": type(module).__qualname__, "tensors": tensors, "values": _values(module, x)}
 
 
 def _model_from_state(fields: Fields, given: dict[str, Any]) -> CVGP:
@@ -517,9 +538,9 @@ def _set_tensors(module: nn.Module, stored: dict[str, Tensor]) -> None:
 
 @torch.no_grad()
 def _values(module: Any, x: Tensor) -> Any:
-    """What a module is at inputs: a kernel's matrix, a mean's values, or the noise variance."""
+    """What a module is at inputs: a kernel's matrix, the values of a mean, the noise, or expectations given f."""
     if isinstance(module, Kernel):
-        found = square_matrix(module, x)
-    else:
-        found = prior_mean(module, x, x.new_zeros(len(x))) if isinstance(module, Mean) else module.noise
-    return as_array(found)
+        return as_array(square_matrix(module, x))
+    if isinstance(module, Mean):
+        return as_array(prior_mean(module, x, x.new_zeros(len(x))))
+    return as_array(module.noise if isinstance(module, GaussianLikelihood) else module.forward(x[:, 0]).mean)

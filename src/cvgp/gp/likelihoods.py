@@ -7,6 +7,7 @@ the log density at the nodes. Exponential families with closed forms have these 
 
 import math
 from abc import ABC, abstractmethod
+from copy import deepcopy
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple, Self
@@ -33,6 +34,7 @@ NODES = 20
 DRAWS, DRAWS_OF_FIT = 256, 64
 LEAST_CURVATURE = 1e-6  # of a row: a likelihood that is not log-concave may have a negative one
 LARGEST_LATENT = 300.0  # of an exponent, so that rates stay finite while sites are solved for
+SMALLEST_VARIANCE = 1e-8  # of f, for a derivative by differences
 BISECTIONS, SAME = 60, 1e-9
 
 
@@ -512,18 +514,79 @@ class Beta(WithQuantiles):
 
 
 @dataclass(frozen=True)
-class GPyTorchLikelihood(Likelihood):
+class GPyTorchLikelihood(WithQuantiles):
     """Any likelihood of GPyTorch that has one latent value per row; its parameters stay as they are."""
 
     name, target = "gpytorch", "what the likelihood can give"
+    wrapped: ClassVar[Any]  # of an instance: no parameter that is learned
 
     def __init__(self, wrapped: Any) -> None:
-        object.__setattr__(self, "_wrapped", wrapped)
+        own = deepcopy(wrapped).double().cpu().requires_grad_(requires_grad=False)
+        object.__setattr__(self, "wrapped", own)
+        kind, shape = type(wrapped).__name__, (2, 3)
+        try:
+            given = self.distribution(torch.zeros(shape, dtype=torch.float64))
+            is_usable = given.batch_shape == shape and not given.event_shape
+        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            reason = str(error).partition("\n")[0]
+            raise InvalidInputError(f"The likelihood {kind} cannot be used for rows of any number: {reason}") from error
+        if not is_usable:
+            raise InvalidInputError(
+                f"The likelihood {kind} is not one of a number per row with one latent value: for f of shape {shape}, "
+                f"it gives {given!r}."
+            )
+
+    def __repr__(self) -> str:
+        raw = {name: tensor.tolist() for name, tensor in self.wrapped.named_parameters()}
+        return f"{type(self.wrapped).__name__}({', '.join(f'{name}={value}' for name, value in raw.items())})"
 
     def distribution(self, f: Tensor) -> Distribution:
         """What the likelihood's `forward` gives."""
-        given: Distribution = self._wrapped.forward(f)  # type: ignore[attr-defined]
+        given: Distribution = self.wrapped.forward(f)
         return given
+
+    def is_possible(self, y: Array) -> NDArray[np.bool_]:
+        """In the support of the distribution."""
+        values = torch.as_tensor(y)
+        support: Any = self.distribution(torch.zeros_like(values)).support
+        return np.asarray(np.isfinite(y) & support.check(values).numpy())
+
+    def expected(self, y: Tensor, f_mean: Tensor, f_var: Tensor) -> Expected:
+        """The second derivative from the first ones (Stein), since the log density may have corners."""
+        nodes, weights = _hermite(f_mean)
+        sd = f_var[:, 0].clamp_min(SMALLEST_VARIANCE).sqrt()
+        with torch.enable_grad():
+            f = (f_mean[:, 0] + sd * nodes[:, None]).requires_grad_()  # [S, n]
+            value = self.log_density(y, f)
+            (slope,) = torch.autograd.grad(value.sum(), f)
+        curvature = -(weights * nodes) @ slope / sd
+        return Expected(
+            weights @ value.detach(), (weights @ slope)[:, None], curvature[:, None].clamp_min(LEAST_CURVATURE)
+        )
+
+    def frozen(self, f: Array) -> Any:
+        """The distribution with the names of SciPy; torch does not know the quantiles of all."""
+        return _Frozen(self.distribution(torch.as_tensor(f)))
+
+
+class _Frozen(NamedTuple):
+    given: Distribution
+
+    def cdf(self, y: Array) -> Array:
+        return self._called("cdf", y)
+
+    def ppf(self, level: float) -> Array:
+        return self._called("icdf", level)
+
+    def _called(self, name: str, value: Any) -> Array:
+        try:
+            found: Array = getattr(self.given, name)(torch.as_tensor(value, dtype=torch.float64)).numpy()
+        except NotImplementedError as error:
+            raise InvalidInputError(
+                f"PyTorch does not know the quantiles of {type(self.given).__name__}, so there are no intervals. Use "
+                "means, densities and samples."
+            ) from error
+        return found
 
 
 LIKELIHOODS: dict[str, type[Likelihood]] = {
