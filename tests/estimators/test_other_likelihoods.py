@@ -346,10 +346,7 @@ def test_exposures_that_cannot_be_are_refused(exposure: Any) -> None:
         ({"n_neighbors": 20}, {}, "n_neighbors"),
         ({"mean": "constant"}, {}, "mean"),
         ({"training": TrainingOptions(solver="adam")}, {}, "training__solver"),
-        ({"training": TrainingOptions(checkpoint_dir="here")}, {}, "training__checkpoint_dir"),
         ({}, {"noise_variance": np.ones(4)}, "noise_variance"),
-        ({}, {"groups": np.arange(4)}, "groups"),
-        ({}, {"decisions": {}}, "decisions"),
     ],
 )
 def test_what_cannot_be_combined_is_refused(parameters: Any, given: Any, named: str) -> None:
@@ -387,14 +384,3 @@ def test_what_only_a_gaussian_model_can_do_is_refused(problems: dict[str, Proble
     ):
         with pytest.raises(InvalidInputError, match="likelihood='gaussian'"):
             work()
-
-
-def test_a_table_that_is_read_in_parts_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    claims().to_csv(tmp_path / "claims.csv", index=False)
-    fitted = CVGPRegressor(8, likelihood="poisson", random_state=0).fit(
-        tmp_path / "claims.csv", "claims", exposure="years"
-    )
-    assert fitted.predict(claims()).shape == (400,)
-    monkeypatch.setattr("cvgp.tables.stream.IN_MEMORY_BYTES", 10)
-    with pytest.raises(InvalidInputError, match="too large to be loaded"):
-        CVGPRegressor(likelihood="poisson").fit(tmp_path / "claims.csv", "claims", exposure="years")
