@@ -47,6 +47,8 @@ def evaluate(model_file: ModelFile, data: Data, text: TextFormat, as_json: AsJso
         return
     say(f"{printable(str(target))} in {len(y)} rows of {printable(data)}")
     _print_scores(scores)
+    if getattr(model._gp.likelihood, "is_discrete", False):
+        say("Intervals of counts end at whole numbers, and hold more than they claim.")
     if simple is None and isinstance(model, CVGPRegressor):
         say("The file has no linear and constant model to compare with.")
 
@@ -69,8 +71,9 @@ def report(
     """
     check_output(out, model_file, data, train, endings=(".html", ".htm"), overwrite=overwrite)
     model = load(model_file)
-    X, y, _ = load_scored(model, model_file, data, text)
-    page = model.report(X, y, train=None if train is None else load_scored(model, model_file, train, text)[:2])
+    X, y, exposure = load_scored(model, model_file, data, text)
+    others = None if train is None else load_scored(model, model_file, train, text)[:2]
+    page = model.report(X, y, train=others, **({} if exposure is None else {"exposure": exposure}))
     page.save(out)
     if as_json:
         print_json({"out": str(out), "scores": page.scores, "cautions": page.cautions})
@@ -104,12 +107,12 @@ def plot(
         drawings |= {name: partial(getattr(plots, f"plot_{name}"), model) for name in ("coreset", "weights")}
     drawings["training"] = partial(plots.plot_training, model)
     if data is not None:
-        rows = load_scored(model, model_file, data, text)[:2]
+        X, y, exposure = load_scored(model, model_file, data, text)
         if isinstance(model, CVGPClassifier):
-            drawings["reliability"] = partial(plots.plot_reliability, model, *rows)
+            drawings["reliability"] = partial(plots.plot_reliability, model, X, y)
         else:
-            drawings["predictions"] = partial(plots.plot_predicted, model, *rows)
-            drawings["calibration"] = partial(plots.plot_calibration, model, *rows)
+            drawings["predictions"] = partial(plots.plot_predicted, model, X, y, exposure=exposure)
+            drawings["calibration"] = partial(plots.plot_calibration, model, X, y, exposure=exposure)
     across = 4 if len(drawings) > 6 else min(3, len(drawings))
     down = math.ceil(len(drawings) / across)
     figure = Figure(figsize=(4.4 * across, 3.7 * down), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1))

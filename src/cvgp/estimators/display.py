@@ -20,7 +20,9 @@ class PageMixin(BaseEstimator):  # type: ignore[misc]
 
     _gp: FittedGP
 
-    def report(self, X: Any, y: Any, *, train: tuple[Any, Any] | None = None, output: int = 0) -> Any:
+    def report(
+        self, X: Any, y: Any, *, train: tuple[Any, Any] | None = None, output: int = 0, exposure: Any = None
+    ) -> Any:
         """Return a page about the model and its predictions for unseen rows; it needs ``pip install 'cvgp[plot]'``.
 
         Parameters
@@ -32,6 +34,8 @@ class PageMixin(BaseEstimator):  # type: ignore[misc]
             regression.
         output : int
             Which output the page is about, where there are several.
+        exposure : as for `CVGPRegressor.predict`
+            For counts. Their page has no other models to compare with.
 
         Returns
         -------
@@ -48,9 +52,8 @@ class PageMixin(BaseEstimator):  # type: ignore[misc]
         True
         """
         check_is_fitted(self)
-        if not hasattr(self, "classes_"):
-            self._gp.need_gaussian("report")
-        return import_module("cvgp.report.page").make_report(self, X, y, train=train, output=output)
+        page = import_module("cvgp.report.page")
+        return page.make_report(self, X, y, train=train, output=output, exposure=exposure)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)

@@ -225,6 +225,17 @@ class FittedGP:
             widths[d] = high - low
         return widths
 
+    @property
+    def one_exposure(self) -> float | None:
+        """One unit of exposure if the model needs exposures, under which counts are rates."""
+        return None if self.exposure is None else 1.0
+
+    def expected(self, f: Array) -> Array:
+        """Outputs of given values of the model's function, in the user's units."""
+        if self.likelihood is None:
+            return self.target.invert(f)
+        return self.likelihood.distribution(torch.as_tensor(f)).mean.numpy()
+
     def need_gaussian(self, what: str) -> None:
         """Raise if observations are not f plus noise."""
         if self.likelihood is not None:

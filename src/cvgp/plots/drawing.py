@@ -111,6 +111,12 @@ def target_name(model: CVGPRegressor) -> str:
     return "y" if schema is None else ", ".join(schema.targets)
 
 
+def expected_name(model: CVGPRegressor) -> str:
+    """The name of what pictures along a column show: of counts with exposures, a rate."""
+    name, exposure = target_name(model), model._gp.exposure
+    return name if exposure is None else f"{name} per unit of {exposure or 'exposure'}"
+
+
 def one_output(model: CVGPRegressor) -> CVGPRegressor:
     """The model, if a picture of it can be drawn."""
     if model.coreset_.num_outputs != 1:

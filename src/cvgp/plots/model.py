@@ -13,7 +13,7 @@ from cvgp import metrics
 from cvgp.data.rows import Array
 from cvgp.errors import InvalidInputError, optional_packages
 from cvgp.estimators.frames import UserColumn, user_columns
-from cvgp.estimators.inputs import check_observed, check_prediction
+from cvgp.estimators.inputs import check_observed
 from cvgp.estimators.predictive import Predictive
 from cvgp.plots import drawing
 from cvgp.tables.columns import cycle_days, date_features
@@ -65,7 +65,7 @@ def plot_posterior(
     away = scaled - np.average(scaled, axis=0, weights=model.coreset_.beta)
     rows = np.repeat(model.coreset_.X[[np.square(away).sum(axis=1).argmin()]], len(along.values), axis=0)
     rows[:, along.column.features] = along.values
-    found = Predictive.at(gp, rows)
+    found = Predictive.at(gp, rows, gp.one_exposure)
     mean, far = found.moments.mean[:, 0], drawing.Z95 * np.sqrt(found.moments.f_variance[:, 0])
     low, high = found.quantiles(np.array([0.025, 0.975]))[:, 0].T
     along.band(low, high, drawing.BLUE, 0.15, "95 % of new data")
@@ -74,7 +74,7 @@ def plot_posterior(
     if num_inputs == 1:
         draw_points(ax, model, along.column)
     along.finish()
-    ax.set_ylabel(drawing.as_label(drawing.target_name(model)))
+    ax.set_ylabel(drawing.as_label(drawing.expected_name(model)))
     ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False, fontsize="small")
     return ax
 
@@ -83,14 +83,15 @@ def plot_partial_dependence(model: CVGPRegressor, column: str | int | None = Non
     """Draw how the prediction changes with one column, while the others are as in the coreset.
 
     The line is the mean prediction over the coreset's points, weighted by their weights, with the column set to the
-    value on the axis. The band is the 95 % credible interval of that mean. Dots are the pseudo-points themselves.
+    value on the axis. The band is the 95 % credible interval of that mean. Dots are the pseudo-points themselves. Of
+    counts with exposures, it is the rate: the count for an exposure of 1.
     """
     along = Along(drawing.axes_or_current(ax), model, drawing.varying_column(model, column))
     draw_dependence(along)
     if not along.column.categories:
         draw_points(along.ax, model, along.column)
     along.finish()
-    along.ax.set(ylabel=drawing.as_label(drawing.target_name(model)), title="Partial dependence")
+    along.ax.set(ylabel=drawing.as_label(drawing.expected_name(model)), title="Partial dependence")
     return along.ax
 
 
@@ -178,7 +179,7 @@ def draw_coreset(
     ax: Axes, model: CVGPRegressor, columns: list[UserColumn], target: str, output: int | None = None
 ) -> None:
     """Pseudo-points over two columns, or over one column and an output; colored by an output."""
-    coreset = model.coreset_
+    coreset, target = model.coreset_, target if model.likelihood_ is None else f"f of {target}"
     order = drawing.used_points(coreset.beta)  # light points are drawn last, on top
     own = coreset.y.reshape(len(coreset), -1)[order, output or 0]
     at = [drawing.places(coreset.X[order], column) for column in columns]
@@ -291,7 +292,7 @@ def draw_dependence(along: Along, output: int = 0) -> tuple[Array, Array]:
     gp, (share, rows) = along.model._gp, along.rows()
     means, variances = [], []
     for x in rows:
-        found = Predictive.at(gp, x)
+        found = Predictive.at(gp, x, gp.one_exposure)
         means.append(share @ found.moments.mean[:, output])
         covariance = found.function_covariance(gp.covariance(x))[:, :, output]
         variances.append(max(float(share @ covariance @ share), 0.0))
@@ -308,23 +309,27 @@ def draw_points(ax: Axes, model: CVGPRegressor, column: UserColumn) -> None:
     """The pseudo-points over one column, colored by weight; the limits of y stay near the data."""
     coreset, gp = model.coreset_, model._gp
     center = np.average(gp.target.apply(coreset.y.reshape(-1, 1)), weights=coreset.beta, axis=0)  # [1]
-    least, most = (gp.target.invert(center + side * gp.scaling.y_scale)[0] for side in (-3.5, 3.5))
+    least, most = (gp.expected(center + side * gp.scaling.y_scale)[0] for side in (-3.5, 3.5))
     low, high = ax.get_ylim()
     order = drawing.used_points(coreset.beta)[::-1]  # heavy points are drawn last, on top
     y = coreset.y.reshape(-1)[order]
+    y = y if gp.likelihood is None else gp.expected(y)
     x, weight, area = drawing.places(coreset.X[order], column), coreset.beta[order], min(max(1500 / len(order), 9), 24)
     points = ax.scatter(x, y, area, weight, cmap="viridis", ec="black", lw=0.4, zorder=3, label="coreset")
     ax.set_ylim(min(low, max(y.min(), least)), max(high, min(y.max(), most)))
     ax.figure.colorbar(points, ax=ax, label="weight")
 
 
-def plot_calibration(model: CVGPRegressor, X: Any, y: ArrayLike, ax: Axes | None = None) -> Axes:
+def plot_calibration(
+    model: CVGPRegressor, X: Any, y: ArrayLike, ax: Axes | None = None, *, exposure: Any = None
+) -> Axes:
     """Draw the share of observations inside central intervals against the probability that the intervals claim.
 
-    Above the diagonal the model is less certain than it could be, below it more certain than it should be.
+    Above the diagonal the model is less certain than it could be, below it more certain than it should be. Intervals of
+    counts end at whole numbers, and hold more than they claim.
     """
     ax = drawing.axes_or_current(ax)
-    found = Predictive.at(drawing.one_output(model)._gp, check_prediction(model, X))
+    found = drawing.one_output(model)._predictive(X, exposure)
     observed = check_observed(y, (len(found.mean),))
     draw_calibration(ax, shares_inside(lambda levels: found.quantiles(levels)[:, 0], observed), len(observed))
     ax.set_title("Calibration")
@@ -388,12 +393,12 @@ def draw_reliability(ax: Axes, model: CVGPClassifier, found: metrics.Reliability
     ax.legend(loc="lower right", framealpha=0.7, edgecolor="none", fontsize="small")
 
 
-def plot_predicted(model: CVGPRegressor, X: Any, y: ArrayLike, ax: Axes | None = None) -> Axes:
+def plot_predicted(model: CVGPRegressor, X: Any, y: ArrayLike, ax: Axes | None = None, *, exposure: Any = None) -> Axes:
     """Draw observations against predictions, and mark those outside their 95 % interval."""
     ax = drawing.axes_or_current(ax)
-    mean = drawing.one_output(model).predict(X)
+    found = drawing.one_output(model)._predictive(X, exposure)
+    mean, (low, high) = found.moments.mean[:, 0], found.quantiles(np.array([0.025, 0.975]))[:, 0].T
     observed = check_observed(y, (len(mean),))
-    low, high = model.predict_quantiles(X, [0.025, 0.975]).T
     draw_predicted(ax, mean, observed, (observed < low) | (observed > high), drawing.target_name(model))
     ax.set_title(f"Predictions: RMSE {drawing.number(metrics.rmse(observed, mean))}")
     return ax

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,10 +14,10 @@ from cvgp.errors import InvalidInputError, optional_packages
 from cvgp.estimators.display import training_advice
 from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.frames import is_in_files, schema_of, user_columns, without_column
-from cvgp.estimators.inputs import check_observed, check_prediction
+from cvgp.estimators.inputs import check_exposure, check_observed, check_prediction
 from cvgp.estimators.predictive import Predictive, scores_of_model, scores_of_normal
 from cvgp.estimators.training_summary import LEVELS, Baselines, FeatureQuantiles
-from cvgp.plots.drawing import UNUSED, feature_quantiles, ranked_columns, shortened, some_rows
+from cvgp.plots.drawing import UNUSED, expected_name, feature_quantiles, ranked_columns, shortened, some_rows
 from cvgp.runtime import sklearn_alone
 from cvgp.tables.encode import Inputs
 
@@ -33,21 +34,25 @@ DIFFERENT = 0.1  # largest difference of shares at which distributions count as 
 class Facts:
     """Rows and what a model predicts for one of its outputs there; arguments as in `CVGPRegressor.report`."""
 
-    def __init__(self, model: Any, X: Any, y: Any, train: tuple[Any, Any] | None, output: int) -> None:
+    def __init__(
+        self, model: Any, X: Any, y: Any, train: tuple[Any, Any] | None, output: int, exposure: Any = None
+    ) -> None:
         self.model, self.gp = model, model._gp
         num_outputs = len(self.gp.scaling.y_mean)
         if not isinstance(output, int | np.integer) or not 0 <= output < num_outputs:
             raise InvalidInputError(f"output must be one of the model's {num_outputs}, from 0 on; got {output!r}.")
-        inputs, self.y = _rows(model, X, y)  # y is [n, Q]
+        inputs, self.y, self.exposure = _rows(model, X, y, exposure)  # y is [n, Q]
+        self.is_discrete = bool(getattr(self.gp.likelihood, "is_discrete", False))
         self.x, self.output = _plain(inputs), int(output)
         self.is_train_given = train is not None
         self.train = _held_rows(self.gp)
         if train is not None:
-            train_inputs, train_y = _rows(model, *train)
+            train_inputs, train_y, _ = _rows(model, *train)
             self.train = _plain(train_inputs), train_y
         schema = schema_of(model)
         names = [] if schema is None else schema.targets
         self.target = names[output] if len(names) == num_outputs else "y" if num_outputs == 1 else f"y{output}"
+        self.expected_target = self.target if self.gp.exposure is None else expected_name(model)
 
         self.varying = ranked_columns(model)
         self.columns = [*self.varying, *(column for column in user_columns(model) if column not in self.varying)]
@@ -67,12 +72,14 @@ class Facts:
 
     def _of_numbers(self, inputs: Array | Inputs) -> Scores:
         """Means and standard deviations, and the scores of the model and of simple ones that could be trained."""
-        self.predictive = Predictive.at(self.gp, inputs)
+        self.predictive = Predictive.at(self.gp, inputs, self.exposure)
         moments = self.predictive.moments
         self.mean = np.asarray(moments.mean[:, self.output])
         self.sd = np.sqrt(moments.variance[:, self.output])
         self.noise_sd = np.sqrt(np.broadcast_to(moments.noise_variance, self.y.shape)[:, self.output])
         found = {"cvgp": scores_of_model(self.predictive, self.y, self.output)}
+        if self.exposure is not None:
+            return found  # the simple models know nothing of exposures
         if self.train is not None and self.is_train_given and len(self.train[0]) >= FEWEST_TO_BOOST:
             trees = boosted(self.train[0], self.train[1][:, self.output], self.x)
             found["boosting"] = scores_of_normal(self.observed, *trees)
@@ -136,16 +143,16 @@ def simple_classifiers(x: Array, codes: NDArray[np.int64], new: Array, num_class
     return found
 
 
-def _rows(model: Any, X: Any, y: Any) -> tuple[Array | Inputs, Array]:
-    """Inputs and observations [n, Q] from arrays, or from a table that has the outputs under their names."""
+def _rows(model: Any, X: Any, y: Any, exposure: Any = None) -> tuple[Array | Inputs, Array, Any]:
+    """Inputs, observations [n, Q] and exposures from arrays, or from a table that has them under their names."""
     if hasattr(model, "classes_"):
         X, y = without_column(X, y, "y") if isinstance(y, str) else (X, y)
-        return check_prediction(model, X), model._codes(y)[:, None].astype(np.float64)
+        return check_prediction(model, X), model._codes(y)[:, None].astype(np.float64), None
     names = [y] if isinstance(y, str) else y if isinstance(y, list | tuple) and y and isinstance(y[0], str) else None
     if names is None and not is_in_files(X):
-        inputs = check_prediction(model, X)
+        inputs, exposure = model._inputs(X, exposure)
         shape = (len(inputs),) if np.ndim(y) < 2 else (len(inputs), len(model._gp.scaling.y_mean))
-        return inputs, check_observed(y, shape).reshape(len(inputs), -1)
+        return inputs, check_observed(y, shape).reshape(len(inputs), -1), exposure
     schema = schema_of(model)
     if schema is None:
         raise InvalidInputError(
@@ -156,7 +163,11 @@ def _rows(model: Any, X: Any, y: Any) -> tuple[Array | Inputs, Array]:
         raise InvalidInputError(f"The model predicts {list(schema.targets)}; got y={names!r}.")
     with optional_packages():
         from cvgp.tables.apply import load_rows
-    return load_rows(X, schema)
+    column = exposure or model._gp.exposure
+    if not isinstance(column, str) or not column:
+        return *load_rows(X, schema), exposure
+    inputs, found = load_rows(X, replace(schema, target=(*schema.targets, column)))
+    return inputs, found[:, :-1], check_exposure(found[:, -1], len(found))
 
 
 def _held_rows(gp: FittedGP) -> tuple[Array, Array] | None:
@@ -180,7 +191,7 @@ def _about_the_model(facts: Facts) -> list[str]:
     model, own, found = facts.model, facts.gp.model, list[str]()
     if advice := training_advice(model):
         found.append(f"{advice[0].upper()}{advice[1:]}.")
-    if facts.is_of_classes:
+    if facts.is_of_classes or facts.gp.likelihood is not None:
         return found
     if own.noise.item() <= 2.0 * float(own.likelihood.noise_covar.raw_noise_constraint.lower_bound):
         found.append(
@@ -254,6 +265,8 @@ def _about_the_scores(facts: Facts) -> list[str]:
     chance = 3.0 * np.sqrt(0.95 * 0.05 / len(facts.y))
     if abs(own["coverage_95"] - 0.95) > chance + 0.5 / len(facts.y):
         width = "narrow" if own["coverage_95"] < 0.95 else "wide"
+        if width == "wide" and facts.is_discrete:
+            return found  # intervals end at whole numbers
         found.append(
             f"The 95 % intervals hold {own['coverage_95']:.1%} of the observations: they are too {width} here."
         )

@@ -100,12 +100,14 @@ class Report:
         )
 
 
-def make_report(model: Any, X: Any, y: Any, *, train: tuple[Any, Any] | None = None, output: int = 0) -> Report:
+def make_report(
+    model: Any, X: Any, y: Any, *, train: tuple[Any, Any] | None = None, output: int = 0, exposure: Any = None
+) -> Report:
     """The page about a fitted model and some rows, for its method `report`."""
     with optional_packages():
         import matplotlib  # noqa: F401
         from jinja2 import Environment, PackageLoader, StrictUndefined
-    facts = Facts(model, X, y, train, output)
+    facts = Facts(model, X, y, train, output, exposure)
     found, columns = cautions(facts), facts.varying[:MOST_CHARTS]
     if facts.is_of_classes:
         parts: dict[str, Any] = {"reliability": _reliability(facts), "confusion": _confusion(facts)}
@@ -204,7 +206,8 @@ def _calibration(facts: Facts) -> Chart:
     return Chart(
         svg("Calibration", partial(pictures.draw_calibration, inside=inside, count=len(facts.y))),
         "Calibration: on the diagonal, intervals hold as many observations as they claim. Above it they are wider than "
-        "needed, below it too narrow. The gray band is what chance allows.",
+        "needed, below it too narrow. The gray band is what chance allows."
+        + (" Intervals of counts end at whole numbers, and hold more than they claim." if facts.is_discrete else ""),
         Table("Observations inside intervals", ["claimed", "observed inside", "by chance (95 %)"], rows),
     )
 
@@ -327,12 +330,12 @@ def _dependence(facts: Facts, column: UserColumn) -> Chart:
         along = pictures.Along(ax, facts.model, column)
         drawn.extend([along.at, *pictures.draw_dependence(along, facts.output)])
         along.finish()
-        ax.set_ylabel(f"mean {drawing.as_label(facts.target)}")
+        ax.set_ylabel(f"mean {drawing.as_label(facts.expected_target)}")
 
     title = f"Dependence on “{shortened(column.name)}”"
     chart = svg(title, draw)
     at, mean, sd = (values[:: 1 if column.categories else 3] for values in drawn)
-    head = [shortened(column.name), f"mean {shortened(facts.target)}", "from", "to"]
+    head = [shortened(column.name), f"mean {shortened(facts.expected_target)}", "from", "to"]
     places = [drawing.place_text(column, place) for place in at]
     return Chart(chart, title, _table(title, head, places, mean, mean - drawing.Z95 * sd, mean + drawing.Z95 * sd))
 
