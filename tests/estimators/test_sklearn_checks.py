@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -13,6 +14,29 @@ ESTIMATORS = [
     CVGPRegressor(n_coreset=10, random_state=0, training=TrainingOptions(solver="adam", max_iter=20)),
     CVGPClassifier(n_coreset=10, random_state=0, kernel="matern32"),
 ]
+
+
+class OfCounts(CVGPRegressor):
+    """Rounds y, since targets of the checks are fractions."""
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> "OfCounts":  # type: ignore[override]
+        is_float = isinstance(y, np.ndarray | list) and np.asarray(y).dtype.kind == "f"
+        super().fit(X, np.round(y) if is_float else y, sample_weight)
+        return self
+
+
+OF_OTHERS = [
+    CVGPRegressor(n_coreset=10, random_state=0, kernel="matern32", likelihood="student_t"),
+    OfCounts(n_coreset=10, random_state=0, kernel="matern32", likelihood="poisson"),
+]
+
+
+@pytest.mark.slow  # sites are solved for in each of several hundred fits
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # some targets are noise alone
+@parametrize_with_checks(OF_OTHERS)
+def test_scikit_learn_check_of_another_likelihood(estimator: Any, check: Any) -> None:
+    check(estimator)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
+from sklearn.utils import get_tags
 from sklearn.utils.validation import check_array, check_random_state, check_X_y, column_or_1d, validate_data
 
 from cvgp.coreset import check_sum, refuse_masked
@@ -69,6 +70,8 @@ def check_training(
         check = check_X_y if is_read else partial(validate_data, estimator, reset=reset)
         x, y = check(x, _unwrapped("y", y), multi_output=True, y_numeric=True, dtype=np.float64)
         weight = None if sample_weight is None else check_weight(sample_weight, len(x))
+        if y.ndim == 2 and y.shape[1] == 1 and not get_tags(estimator).target_tags.multi_output:
+            y = column_or_1d(y, warn=True)
         single_output = y.ndim == 1
         y = np.asarray(y, dtype=np.float64).reshape(len(x), -1)
     if not np.isfinite(y).all():

@@ -18,7 +18,7 @@ from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.kinds import LATENT_SOLVER, fit_kind
 from cvgp.fitting.monitor import Budget, Clock, FitLog, ProgressLines, Run, as_columns
 from cvgp.fitting.options import ModelOptions, Number, TrainingOptions, check_positive, settings_of
-from cvgp.fitting.prepare import decide_trends
+from cvgp.fitting.prepare import decide_trends, merge_copies
 from cvgp.gp.likelihoods import LIKELIHOODS, GPyTorchLikelihood, Likelihood
 from cvgp.objectives import CHUNK_ROWS
 from cvgp.optim import Status
@@ -86,7 +86,7 @@ def fit_latent_values(
         if seen.exposure is not None:
             inputs.check_exposure(seen.exposure, len(seen.x))
         counted = looked_at(seen, group if in_parts else ALONE)
-        rows = counted(observed(rows))
+        rows = merge_copies(counted(observed(rows)))
         unit = likelihood.unit(rows.y[:, 0])
 
         def blocks() -> Iterator[Rows[Array]]:

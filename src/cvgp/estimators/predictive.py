@@ -224,7 +224,7 @@ class LatentPredictive(Predictive):
     def log_density(self, y: Array) -> Array:
         """Log density, or log-probability of counts, of observations [n, 1]; minus infinity where y cannot be."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            found = self.likelihood.log_predictive(torch.as_tensor(y[:, 0]), *self._f).numpy()
+            found = self.likelihood.log_predictive(torch.tensor(y[:, 0]), *self._f).numpy()
         return np.where(self.likelihood.is_possible(y), found[:, None], -np.inf)
 
     def crps(self, y: Array) -> Array:

@@ -453,7 +453,8 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ImportanceMix
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
+        tags.target_tags.multi_output = self.likelihood == "gaussian"
+        tags.target_tags.positive_only = self.likelihood in ("poisson", "negative_binomial", "gamma")
         return tags
 
     def _model_options(self, training: TrainingOptions) -> ModelOptions:

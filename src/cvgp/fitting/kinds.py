@@ -28,7 +28,7 @@ from cvgp.fitting.kernel import starting_kernel, with_priors
 from cvgp.fitting.latents import LatentFit, Latents, fit_latents, multiply_variance
 from cvgp.fitting.monitor import FitLog, Run
 from cvgp.fitting.options import ModelOptions, TrainingOptions
-from cvgp.fitting.prepare import FitData, choose_scaling, decide_warp, merge_copies, scaled_rows, spread_of
+from cvgp.fitting.prepare import FitData, choose_scaling, decide_warp, scaled_rows, spread_of
 from cvgp.fitting.sample import DEFAULT_KERNEL, Start, weigh_clusters
 from cvgp.gp.kernels import name_of_kernel
 from cvgp.gp.likelihoods import Classes, Likelihood
@@ -74,11 +74,11 @@ def fit_kind(
     pinned: Decisions,
     blocks: Callable[[], Iterable[Rows[Array]]] | None = None,
 ) -> KindFit:
-    """Fit latent values to rows, whose y `[n, 1]` the likelihood describes.
+    """Fit latent values to rows, whose y `[n, 1]` the likelihood describes; copies are merged into one row.
 
     If there are more rows than fit into memory, `rows` are a sample, and `blocks` gives all of this process.
     """
-    h, begin, folder, rows = run.heuristics, run.budget.seconds, settings.checkpoint_dir, merge_copies(rows)
+    h, begin, folder = run.heuristics, run.budget.seconds, settings.checkpoint_dir
     choosing = run.choosing(folder)
     weight = np.ones(len(rows.x)) if rows.sample_weight is None else rows.sample_weight
     exposure = 1.0 if rows.exposure is None else np.average(rows.exposure, weights=weight)

@@ -52,6 +52,7 @@ class Likelihood(ABC):
 
     name: ClassVar[str]
     target: ClassVar[str]  # what y must be, in words
+    otherwise: ClassVar[str] = ""  # what to do if it is not
 
     @property
     def num_latents(self) -> int:
@@ -69,16 +70,15 @@ class Likelihood(ABC):
 
     def check(self, y: Array) -> None:
         """Raise if observations [n] are impossible."""
-        if not self.is_possible(y).all():
-            raise InvalidInputError(f"likelihood={self.name!r} needs {self.target}; got {self._example(y)}.")
+        bad = np.flatnonzero(~self.is_possible(y))
+        if len(bad):
+            found = f"{y[bad[0]]:g} in row {bad[0] + 1}; {len(bad)} of {len(y)} rows cannot be used"
+            text = f"likelihood={self.name!r} needs {self.target}; got {found}. {self.otherwise}"
+            raise InvalidInputError(text.rstrip())
 
     def is_possible(self, y: Array) -> NDArray[np.bool_]:
         """Which observations can occur."""
         return np.isfinite(y)
-
-    def _example(self, y: Array) -> str:
-        bad = y[~self.is_possible(y)]
-        return f"{bad[0]:g} in {len(bad)} of {len(y)} rows" if len(bad) > 1 else f"{bad[0]:g}"
 
     def unit(self, y: Array) -> float:
         """What y is divided by during a fit, for a likelihood that any change of units leaves as it is."""
@@ -355,6 +355,8 @@ class _LogLink(WithQuantiles):
 class _Count(_LogLink):
     """Whole numbers from 0 on."""
 
+    otherwise = "For rates, give the counts themselves and an exposure; for other numbers, use another likelihood."
+
     def is_possible(self, y: Array) -> NDArray[np.bool_]:
         """Whole numbers of at least 0."""
         return np.asarray(np.isfinite(y) & (y >= 0.0) & (y == np.round(y)))
@@ -460,6 +462,7 @@ class Gamma(_LogLink):
     """Positive numbers with the mean exp(f) and a standard deviation in proportion to it."""
 
     name, target = "gamma", "numbers above 0"
+    otherwise = "Leave out the others, or use likelihood='gaussian'."
     shape: float = 2.0
 
     def distribution(self, f: Tensor) -> Distribution:
@@ -485,6 +488,7 @@ class Beta(WithQuantiles):
     """Proportions with the mean sigmoid(f)."""
 
     name, target = "beta", "proportions between 0 and 1, without both ends"
+    otherwise = "Divide percentages by 100, leave out 0 and 1 or move them inside, or use likelihood='gaussian'."
     precision: float = 5.0
 
     def _concentrations(self, f: Tensor) -> tuple[Tensor, Tensor]:
