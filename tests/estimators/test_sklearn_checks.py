@@ -20,8 +20,8 @@ class OfCounts(CVGPRegressor):
     """Rounds y, since targets of the checks are fractions."""
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> "OfCounts":  # type: ignore[override]
-        is_float = isinstance(y, np.ndarray | list) and np.asarray(y).dtype.kind == "f"
-        super().fit(X, np.round(y) if is_float else y, sample_weight)
+        values = np.empty(0) if y is None else np.asarray(y)
+        super().fit(X, np.round(values) if len(values) and values.dtype.kind == "f" else y, sample_weight)
         return self
 
 
