@@ -72,7 +72,7 @@ def test_numbers_are_classes_if_asked_for(
     ("target", "options", "named"),
     [
         ("colour", ["--noise", "constant"], "--noise"),
-        ("colour", ["--groups", "size"], "--groups"),
+        ("price", ["--link", "probit"], "--link"),
         ("colour", ["--solver", "adam"], "--solver"),
         ("price", ["--class-weight", "balanced"], "--class-weight"),
         ("price", ["--task", "classify", "--n-neighbors", 5], "--n-neighbors"),

@@ -18,8 +18,10 @@ import typer
 
 from cvgp.errors import InvalidInputError
 from cvgp.estimators.classifier import CVGPClassifier
+from cvgp.estimators.latent import USED
 from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.files import atomic_write
+from cvgp.fitting.options import TrainingOptions
 from cvgp.tables.cells import check_csv
 from cvgp.tables.table import read_table
 
@@ -76,7 +78,8 @@ def refuse_others(context: typer.Context, task: str, reason: str) -> None:
 
     def known(estimator: type) -> set[str]:
         sources: list[Any] = [estimator, estimator.fit]  # type: ignore[attr-defined]
-        return {name for source in sources for name in inspect.signature(source).parameters}
+        training = USED if estimator is CVGPClassifier else inspect.signature(TrainingOptions).parameters
+        return {name for source in sources for name in inspect.signature(source).parameters} | set(training)
 
     others = set[str]().union(*map(known, ESTIMATORS.values())) - known(ESTIMATORS[task])
     if found := [f"--{name.replace('_', '-')}" for name in sorted(others) if is_given(context, name)]:
