@@ -157,10 +157,10 @@ def load(
         raise FileFormatError(f"{file} is damaged: {reason} Save the model again, or restore a copy.") from error
 
 
-def _state(estimator: CVGPRegressor, given: dict[str, Any]) -> dict[str, Any]:
-    gp = estimator._gp
+def _common_state(estimator: CVGPRegressor | CVGPClassifier, fit: dict[str, Any]) -> dict[str, Any]:
+    """What the file of any estimator has."""
     names, decisions = getattr(estimator, "feature_names_in_", None), getattr(estimator, "decisions_", None)
-    baselines, quantiles = (getattr(estimator, name, None) for name in ("_baselines", "_feature_quantiles"))
+    quantiles, indices = getattr(estimator, "_feature_quantiles", None), estimator._gp.indices_of_fit
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -169,15 +169,30 @@ def _state(estimator: CVGPRegressor, given: dict[str, Any]) -> dict[str, Any]:
         "fit": {
             "n_features": estimator.n_features_in_,
             "feature_names": None if names is None else list(names),
-            "single_output": estimator._single_output,
-            "dtype": str(gp.dtype).removeprefix("torch."),
             "n_rows": float(estimator.n_rows_),
             "elbo": float(estimator.elbo_),
             "n_iter": int(estimator.n_iter_),
             "converged": bool(estimator.converged_),
-            "solver": estimator.solver_,
-            "log_slopes": estimator._log_slopes,
+            **fit,
         },
+        "importance": None if indices is None else indices._asdict(),
+        "history": {name: column.tolist() for name, column in estimator.history_.items()},
+        "decisions": None if decisions is None else decisions.to_json(),
+        "schema": getattr(estimator, "schema_", None),
+        "feature_quantiles": None if quantiles is None else quantiles._asdict(),
+    }
+
+
+def _state(estimator: CVGPRegressor, given: dict[str, Any]) -> dict[str, Any]:
+    gp, baselines = estimator._gp, getattr(estimator, "_baselines", None)
+    fit = {
+        "single_output": estimator._single_output,
+        "dtype": str(gp.dtype).removeprefix("torch."),
+        "solver": estimator.solver_,
+        "log_slopes": estimator._log_slopes,
+    }
+    return {
+        **_common_state(estimator, fit),
         "model": _model_state(gp.model, given),
         "scaling": gp.scaling.to_state(),
         "target": gp.target.to_state(),
@@ -187,20 +202,13 @@ def _state(estimator: CVGPRegressor, given: dict[str, Any]) -> dict[str, Any]:
         "rare_share": gp.rare_share,
         "statistics": estimator._statistics._asdict(),
         "rows": None if gp.kept is None else {"n_neighbors": gp.kept.num_neighbors, **_stored_rows(gp.kept.rows)},
-        "importance": None if gp.indices_of_fit is None else gp.indices_of_fit._asdict(),
-        "history": {name: column.tolist() for name, column in estimator.history_.items()},
-        "decisions": None if decisions is None else decisions.to_json(),
-        "schema": getattr(estimator, "schema_", None),
         "merged": getattr(estimator, "merged_", None),
         "baselines": None if baselines is None else baselines._asdict(),
-        "feature_quantiles": None if quantiles is None else quantiles._asdict(),
     }
 
 
 def _latent_state(estimator: CVGPRegressor | CVGPClassifier, given: dict[str, Any]) -> dict[str, Any]:
     """That of classes, counts and other likelihoods than the Gaussian one."""
-    names = getattr(estimator, "feature_names_in_", None)
-    quantiles = getattr(estimator, "_feature_quantiles", None)
     if isinstance(estimator, CVGPClassifier):
         gps, density, labels = estimator._gps, -estimator.left_out_log_loss_, estimator.classes_
         assert gps[0].likelihood is not None, "classes have one"
@@ -224,31 +232,11 @@ def _latent_state(estimator: CVGPRegressor | CVGPClassifier, given: dict[str, An
         else:
             stored = {"name": likelihood.name, **asdict(likelihood)}
         own = {"likelihood": stored, "exposure": gps[0].exposure}
-    return {
-        "format": FORMAT,
-        "version": VERSION,
-        "libraries": {"cvgp": __version__, "torch": str(torch.__version__)},
-        "parameters": _parameters_state(estimator),
-        **own,
-        "fit": {
-            "n_features": estimator.n_features_in_,
-            "feature_names": None if names is None else list(names),
-            "n_rows": float(estimator.n_rows_),
-            "elbo": float(estimator.elbo_),
-            "n_iter": int(estimator.n_iter_),
-            "converged": bool(estimator.converged_),
-            "left_out_log_density": float(density),
-        },
-        "latents": {
-            str(number): {"model": _model_state(gp.model, given), "scaling": gp.scaling.to_state()}
-            for number, gp in enumerate(gps)
-        },
-        "importance": None if estimator._gp.indices_of_fit is None else estimator._gp.indices_of_fit._asdict(),
-        "history": {name: column.tolist() for name, column in estimator.history_.items()},
-        "decisions": estimator.decisions_.to_json(),
-        "schema": getattr(estimator, "schema_", None),
-        "feature_quantiles": None if quantiles is None else quantiles._asdict(),
+    latents = {
+        str(number): {"model": _model_state(gp.model, given), "scaling": gp.scaling.to_state()}
+        for number, gp in enumerate(gps)
     }
+    return {**_common_state(estimator, {"left_out_log_density": float(density)}), **own, "latents": latents}
 
 
 def _restored_latent(fields: Fields, given: dict[str, Any]) -> CVGPRegressor | CVGPClassifier:

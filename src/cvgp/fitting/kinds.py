@@ -6,11 +6,11 @@ kernel alone, are tried too, by cross-validation of the whole fit.
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from cvgp.fitting.compare import STANDARD_ERRORS, Scores, cluster_weight, compar
 from cvgp.fitting.decide import Request, decide, start_to_json
 from cvgp.fitting.decisions import Choice, Decisions
 from cvgp.fitting.kernel import starting_kernel, with_priors
-from cvgp.fitting.latents import LatentFit, Latents, fit_latents, multiply_variance
+from cvgp.fitting.latents import LatentFit, Latents, Stream, fit_latents, multiply_variance
 from cvgp.fitting.monitor import FitLog, Run
 from cvgp.fitting.options import ModelOptions, TrainingOptions
 from cvgp.fitting.prepare import FitData, choose_scaling, decide_warp, scaled_rows, spread_of
@@ -33,7 +33,6 @@ from cvgp.fitting.sample import DEFAULT_KERNEL, Start, weigh_clusters
 from cvgp.gp.kernels import name_of_kernel
 from cvgp.gp.likelihoods import Classes, Likelihood
 from cvgp.gp.model import CVGP
-from cvgp.parallel.group import Group
 
 LATENT_SOLVER = "sites and L-BFGS"
 LATENT_VARIANCE = 4.0  # of f at the start, times that of the linked targets
@@ -49,20 +48,6 @@ class KindFit(NamedTuple):
     fit: LatentFit
     scaling: Scaling  # whose y are the latent values, around their constants
     decisions: Decisions
-
-
-class _Scaled(NamedTuple):
-    """Rows of this process that are read in blocks, as a source of scaled rows."""
-
-    blocks: Callable[[], Iterable[Rows[Array]]]
-    scaled: Callable[[Rows[Array]], Rows[Tensor]]
-    group: Group
-
-    def chunks(self, size: int) -> Iterator[Rows[Tensor]]:
-        """The rows, at most `size` at a time."""
-        for rows in self.blocks():
-            for start in range(0, len(rows.x), size):
-                yield self.scaled(rows.take(slice(start, start + size)))
 
 
 def fit_kind(
@@ -124,7 +109,7 @@ def fit_kind(
             checkpoint.save_decisions(decisions)
         every = None
         if blocks is not None:
-            every = _Scaled(blocks, partial(plain.tensors, device=options.device), run.group)
+            every = Stream(lambda: map(partial(plain.tensors, device=options.device), blocks()), run.group)
         latents = Latents.begin(start, constant, likelihood)
         found = fit_latents(latents, scaled, run, most_rows=h.latent_rows, every=every, checkpoint=checkpoint)
     if run.group.rank == 0:
@@ -174,13 +159,10 @@ def _fewer_parameters(
     taken = list(candidates)[int(run.agreed(list(candidates).index(best)))]
     seconds = (0.0 if choice is None else choice.seconds) + run.budget.seconds - begin
     found_scores, chosen = Choice.scored(scores), candidates[taken]
-    value = choice.value if choice is not None and chosen is model else _as_value(chosen)
+    value = None if choice is None else choice.value
+    if chosen is not model:
+        value = start_to_json(Start(chosen.kernel, chosen.mean, chosen.noise.item())) | {"ard": False}
     return chosen, Choice(taken, value, "few rows for the columns", found_scores, seconds)
-
-
-def _as_value(model: CVGP) -> dict[str, Any]:
-    """The kernel of a model without a lengthscale for each column, as a decision."""
-    return start_to_json(Start(model.kernel, model.mean, model.noise.item())) | {"ard": False}
 
 
 @torch.no_grad()

@@ -7,11 +7,11 @@ kernel and one set of pseudo-inputs.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from itertools import chain
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -112,15 +112,19 @@ class Latents(NamedTuple):
         return self._replace(models=deepcopy(self.models))
 
 
-class Source(Protocol):
-    """Rows with what was observed, in chunks that can be read again; each process of a group has its own."""
+class Stream(NamedTuple):
+    """Rows of this process that are read in blocks, as often as they are asked for."""
 
-    @property
-    def group(self) -> Group:
-        """The processes over which the rows are spread."""
+    blocks: Callable[[], Iterable[Rows[Tensor]]]
+    group: Group
 
     def chunks(self, size: int) -> Iterator[Rows[Tensor]]:
-        """The rows of this process, `size` at a time."""
+        """The rows, at most `size` at a time."""
+        for rows in self.blocks():
+            yield from MemorySource(*rows).chunks(size)
+
+
+Source = MemorySource | Stream  # each process of a group has its own part
 
 
 class SitesObjective:
@@ -203,11 +207,6 @@ class Solved(NamedTuple):
     precision: Tensor  # [L], the mean over rows
     sums: list[Statistics]  # of targets minus the constants
 
-    def times(self, factor: float) -> "Solved":
-        """An estimate for a number of rows that is larger by a factor."""
-        sums = [one.times(factor) for one in self.sums]
-        return Solved(factor * self.value, factor * self.weight, self.precision, sums)
-
 
 @torch.no_grad()
 def solve_sites(
@@ -221,7 +220,7 @@ def solve_sites(
 ) -> Solved:
     """Find the sites at the present kernel and pseudo-inputs, in place, by steps that never lower the bound.
 
-    A fresh search starts from the prior, or from sums that are known nearly; others start from the present sites.
+    A fresh search starts from the prior; others start from the present sites, or from the sums of fewer rows.
     """
     models, likelihood = latents.models, latents.likelihood
     with threads_for(float(len(models[0].X_c)) ** 2 * CHUNK_ROWS):
