@@ -142,14 +142,6 @@ def take_groups(x: Any, groups: Any) -> tuple[Any, Array | None]:
     return x, np.array([numbers[value] for value in values], dtype=np.float64)
 
 
-def check_groups(*, has_groups: bool, in_parts: bool) -> None:
-    """Raise if rows have groups, and this process does not hold all of them."""
-    if has_groups and (current_group().world > 1 or in_parts):
-        raise InvalidInputError(
-            "groups needs all rows in the memory of one process; fit a sample of whole groups, in one process."
-        )
-
-
 def with_groups(rows: Rows[Array], codes: Array | None) -> Rows[Array]:
     """Rows that know their groups, of which there must be enough."""
     if codes is not None and len(codes) != len(rows.x):

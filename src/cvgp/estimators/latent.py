@@ -65,16 +65,21 @@ def fit_latent_values(
     log = FitLog([*([ProgressLines()] if estimator.verbose and group.rank == 0 else []), *(settings.callbacks or ())])
     run = Run(Budget(estimator.max_time, Clock(group=group)), log, settings.heuristics or Heuristics(), seed)
     given["x"], codes = inputs.take_groups(given["x"], groups)
-    labels = {"groups": groups} if isinstance(groups, str) else {}
-    table = inputs.open_training_table(estimator, **given, **labels)
+    table = inputs.open_training_table(estimator, **given, groups=groups if codes is None else codes)
     in_parts = table is not None and not table.fits_in_memory
     if table is not None:
         inputs.check_exposed(likelihood.name, table.table.exposure)
     trends = {} if table is None else table.open_trends
     has_groups = codes is not None or (table is not None and table.table.groups is not None)
-    inputs.check_groups(has_groups=has_groups, in_parts=in_parts)
+    if has_groups and (in_parts or group.world > 1):
+        raise InvalidInputError(
+            "For classes, counts and other likelihoods, groups needs all rows in the memory of one process; fit a "
+            "sample of whole groups, in one process."
+        )
     with limited_threads(n_jobs):
-        whole = None if in_parts else inputs.with_groups(inputs.training_rows(estimator, table, **given), codes)
+        whole = None if in_parts else inputs.training_rows(estimator, table, **given)
+        if whole is not None:
+            whole = inputs.with_groups(whole, codes if table is None else whole.cluster)
         rows = table.common_sample if whole is None else whole
         dates = decide_trends(rows, trends, run.choosing(settings.checkpoint_dir), pinned)
         if dates is not None and dates.value:

@@ -29,7 +29,7 @@ from cvgp.fitting.latents import LatentFit, Latents, Stream, fit_latents, multip
 from cvgp.fitting.monitor import FitLog, Run
 from cvgp.fitting.options import ModelOptions, TrainingOptions
 from cvgp.fitting.prepare import FitData, choose_scaling, decide_warp, scaled_rows, spread_of
-from cvgp.fitting.sample import DEFAULT_KERNEL, Start, weigh_clusters
+from cvgp.fitting.sample import DEFAULT_KERNEL, Start, learn_correlation, weigh_clusters
 from cvgp.gp.kernels import name_of_kernel
 from cvgp.gp.likelihoods import Classes, Likelihood
 from cvgp.gp.model import CVGP
@@ -74,7 +74,7 @@ def fit_kind(
         start_y = start_y + LEAST_NOISE * start_y.std() * run.rng("linked").standard_normal(start_y.shape)
     linked = rows._replace(y=start_y, exposure=None)
     if linked.cluster is not None:
-        linked = weigh_clusters(linked, choosing)
+        linked = weigh_clusters(linked, learn_correlation(linked, choosing))
         rows = rows._replace(sample_weight=linked.sample_weight)
     warp, warp_choice = decide_warp(linked, options, choosing, pinned)
     learned = learn_warped_scaling(warp, linked)
