@@ -14,6 +14,7 @@ from sklearn.inspection import permutation_importance
 from cvgp import CVGPRegressor
 from cvgp.errors import InvalidInputError
 from cvgp.estimators import importance
+from cvgp.estimators.display import model_facts
 from cvgp.estimators.importance import SobolIndices, sobol_indices
 from tests.flat_options import make_regressor
 
@@ -99,6 +100,14 @@ def test_features_of_one_column_are_replaced_together() -> None:
     np.testing.assert_allclose(found.total, np.array([variance, 1.0]) / (variance + 1.0), atol=0.03)
 
 
+def test_a_sum_of_columns_has_no_interaction_and_a_product_nothing_else() -> None:
+    x = np.random.default_rng(0).multivariate_normal([0.0, 0.0], [[1.0, 0.5], [0.5, 1.0]], 300)
+    added = sobol_indices(x, columns(2), lambda at: (at[:, 0] + np.sin(at[:, 1]))[:, None])
+    np.testing.assert_allclose(added.interaction, 0.0, atol=1e-12)
+    multiplied = sobol_indices(np.sign(x), columns(2), lambda at: (at[:, 0] * at[:, 1])[:, None])
+    assert (multiplied.interaction > 0.8).all()
+
+
 def test_of_correlated_columns_each_counts_by_what_replacing_it_changes() -> None:
     """For a linear function that is the variance of its term over that of the function."""
     x = np.random.default_rng(0).multivariate_normal([0.0, 0.0], [[1.0, 0.8], [0.8, 1.0]], 20_000)
@@ -174,3 +183,33 @@ def test_predictions_beyond_the_range_of_floats_do_not_stop_a_fit(monkeypatch: p
     fitted = regressor(max_iter=2).fit(X, Y)
     with pytest.raises(InvalidInputError, match="beyond the range"):
         fitted.sobol_indices()
+
+
+def test_estimates_are_bounded_and_zero_where_they_cannot_be_told() -> None:
+    """A function that nearly cancels itself on the rows, and a column whose share is within its error."""
+    found = SobolIndices.bounded(
+        first_order=np.array([7.0, -0.2, 0.3, 0.2]),
+        total=np.array([503443.0, 1.03, 0.5, 0.01]),
+        total_error=np.array([4000.0, 0.1, 0.1, 0.02]),
+    )
+    assert found.total.tolist() == [1.0, 1.0, 0.5, 0.0]
+    np.testing.assert_allclose(found.first_order, [0.0, 0.0, 0.3, 0.0], atol=1e-4)
+    np.testing.assert_allclose(found.interaction, [1.0, 1.0, 0.2, 0.0], atol=1e-4)
+    assert (found.total_error <= 1.0).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_shares_of_any_function_are_between_zero_and_one(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x = rng.multivariate_normal(np.zeros(2), [[1.0, 0.999], [0.999, 1.0]], 100)
+    found = sobol_indices(x, columns(2), lambda at: (at[:, :1] - at[:, 1:]) * 100.0)  # terms cancel on the rows
+    for share in (found.first_order, found.total, found.interaction):
+        assert ((share >= 0.0) & (share <= 1.0)).all()
+    assert found.total.max() == 1.0
+
+
+def test_facts_name_the_interaction() -> None:
+    """Predictions of a product need each column only together with the other one."""
+    fitted = regressor(kernel="rbf").fit(X, X[:, 0] * X[:, 1])
+    assert "in interaction" in model_facts(fitted)["importance"]
+    assert "interaction" not in model_facts(regressor(kernel="linear").fit(X, Y))["importance"]

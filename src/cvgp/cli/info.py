@@ -130,6 +130,7 @@ def summarize(model: CVGPRegressor | CVGPClassifier) -> dict[str, Any]:
         **own,
         "lengthscales": None if lengthscales is None else dict(zip(names, lengthscales.tolist(), strict=True)),
         "feature_importances": dict(zip(columns, indices.total.tolist(), strict=True)),
+        "feature_interactions": dict(zip(columns, indices.interaction.tolist(), strict=True)),
         "feature_importances_sd": dict(zip(columns, indices.total_error.tolist(), strict=True)),
     }
 

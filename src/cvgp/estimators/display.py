@@ -141,5 +141,5 @@ def model_facts(model: Any) -> dict[str, str]:
     if known is not None:  # where they are not known, they take a while
         names = [column.name for column in user_columns(model)]
         ranked = np.argsort(-known.total)[:MOST_COLUMNS]
-        facts["relevance"] = ", ".join(f"{names[j]} {known.total[j]:.2f}" for j in ranked)
+        facts["importance"] = ", ".join(f"{names[j]} {known.in_words(j)}" for j in ranked if known.total[j] > 0.0)
     return facts

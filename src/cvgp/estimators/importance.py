@@ -24,25 +24,42 @@ from cvgp.tables.encode import Inputs
 
 MOST_PREDICTIONS, MOST_WITH_NEIGHBORS = 2**15, 2**13
 SHARE_OF_A_COLUMN, LARGEST_SHARE = 0.002, 0.1  # of a time limit
-LEAST_PAIRS, MOST_PAIRS, FEWEST_PAIRS = 1024, 2048, 64  # the last one where columns are many
+LEAST_ROWS, MOST_ROWS, FEWEST_ROWS = 1024, 2048, 64  # the last one where columns are many
 LARGEST = 1e100
+CLEAR = 2.0  # standard errors by which an index differs from zero, or it is zero
 
 
 class SobolIndices(NamedTuple):
-    """Shares of the variance of the predicted function, one number per column of the data."""
+    """Shares of the variance of the predicted function, one number from 0 to 1 per column of the data."""
 
     first_order: Array  # that the column explains by itself
-    total: Array  # that needs the column, alone or together with others
+    total: Array  # that needs the column, alone or in interaction with others; 0 if it cannot be told from 0
     total_error: Array  # the standard error of `total`
+
+    @property
+    def interaction(self) -> Array:
+        """The shares that need the column together with others: total minus first order."""
+        return self.total - self.first_order
+
+    def in_words(self, column: int) -> str:
+        """The share of a column, with its part that is interaction."""
+        together = self.interaction[column]
+        about = f" ({together:.2f} of it in interaction)" if together >= 0.005 else ""
+        return f"{self.total[column]:.2f}{about}"
+
+    @classmethod
+    def bounded(cls, first_order: Array, total: Array, total_error: Array) -> SobolIndices:
+        """From estimates, which chance and correlated columns may take out of their range."""
+        known = np.where(total > CLEAR * total_error, np.clip(total, 0.0, 1.0), 0.0)
+        found = cls(np.clip(first_order / np.maximum(total, 1.0), 0.0, known), known, np.minimum(total_error, 1.0))
+        for array in found:
+            array.flags.writeable = False  # a model keeps them
+        return found
 
     @classmethod
     def from_state(cls, state: Fields, num_columns: int) -> SobolIndices:
-        """From a file that need not be trusted; estimates from few rows may be above one, or below zero."""
-        least = {"first_order": -LARGEST}
-        arrays = [state.array(name, (num_columns,), limits=(least.get(name, 0.0), LARGEST)) for name in cls._fields]
-        for array in arrays:
-            array.flags.writeable = False
-        return cls(*arrays)
+        """From a file that need not be trusted."""
+        return cls.bounded(*(state.array(name, (num_columns,), limits=(-LARGEST, LARGEST)) for name in cls._fields))
 
 
 class ImportanceMixin(BaseEstimator):  # type: ignore[misc]
@@ -61,7 +78,9 @@ class ImportanceMixin(BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         SobolIndices
-            Features of one column count together, and several outputs count alike; a constant column has zeros.
+            Shares from 0 to 1; `interaction` is the part of `total` that is not in `first_order`. Features of one
+            column count together, and several outputs count alike. A column has zeros if it is constant, or if its
+            share cannot be told from zero.
 
         Examples
         --------
@@ -85,16 +104,19 @@ class ImportanceMixin(BaseEstimator):  # type: ignore[misc]
 
     @property
     def feature_importances_(self) -> Array:
-        """The share of the variance of predictions that needs each column: ``sobol_indices().total``."""
+        """The share of the variance of predictions that needs each column, alone or in interaction with others.
+
+        It is ``sobol_indices().total``, from 0 to 1.
+        """
         return self.sobol_indices().total.copy()
 
     def _indices_over(self, gp: FittedGP, x: Array, weight: Array | None) -> SobolIndices:
         columns = [column.features for column in user_columns(self)]
         affordable = MOST_PREDICTIONS if gp.kept is None else MOST_WITH_NEIGHBORS
-        # A pair of rows is predicted once as it is and once more for each column.
+        # A row is predicted once as it is and once more for each column.
         gps = getattr(self, "_gps", [gp])  # of a classifier, one for each latent value
-        affordable = max(affordable // ((len(columns) + 1) * len(gps)), FEWEST_PAIRS)
-        count = min(max(len(x), LEAST_PAIRS), MOST_PAIRS, affordable)
+        affordable = max(affordable // ((len(columns) + 1) * len(gps)), FEWEST_ROWS)
+        count = min(max(len(x), LEAST_ROWS), MOST_ROWS, affordable)
         rows = _drawn_in_random_order(x, weight, count, np.random.default_rng(0))
         rows[:, ~gp.scaling.varies] = gp.scaling.x_mean[~gp.scaling.varies]  # no prediction depends on these
         if gp.target.name == "identity":
@@ -124,17 +146,18 @@ def _drawn_in_random_order(x: Array, weight: Array | None, count: int, rng: np.r
 
 def sobol_indices(x: Array, columns: Sequence[slice], f: Callable[[Array], Array]) -> SobolIndices:
     """The indices of columns, each of which is some features of x [n, D], over rows x in random order; f is [n, Q]."""
+    x = x[: len(x) // 2 * 2]
+    other = np.arange(len(x)) ^ 1  # rows 0 and 1 are a pair, 2 and 3, ...
     values = f(x)
     z, unit = _standardized(values)  # [n, Q]
     found = np.zeros((3, len(columns)))
     for j, features in enumerate(columns):
-        replaced = x.copy()
-        replaced[:, features] = np.roll(x[:, features], -1, axis=0)
-        if z.any() and not np.array_equal(replaced, x):  # otherwise the function or the column is constant
-            change = z - (f(replaced) - values.mean(axis=0)) * unit  # [n, Q]
+        swapped = x.copy()
+        swapped[:, features] = x[other, features]
+        if z.any() and not np.array_equal(swapped, x):  # otherwise the function or the column is constant
+            change = z - (f(swapped) - values.mean(axis=0)) * unit  # [n, Q]
             found[:, j] = _indices(z, change)
-    found.flags.writeable = False  # a model keeps them
-    return SobolIndices(*found)
+    return SobolIndices.bounded(*found)
 
 
 def _standardized(values: Array) -> tuple[Array, Array]:
@@ -149,18 +172,16 @@ def _standardized(values: Array) -> tuple[Array, Array]:
 
 
 def _indices(z: Array, change: Array) -> tuple[float, float, float]:
-    """First-order index, total index and its error, from z [n, Q] and its `change` with the column of the next row."""
+    """First-order index, total index and its error, from z [n, Q] and its `change` with the column of the other row."""
     varying = z.any(axis=0)
-    z, change = z[:, varying], change[:, varying]
-    partner = np.roll(z, -1, axis=0)
-    chance = (z * partner).mean(axis=1)  # [n]
-    first = _without_chance(-(partner * change).mean(axis=1), chance).mean()
-    needed = _without_chance(0.5 * (change**2).mean(axis=1), chance)  # [n]
-    total = needed.mean()
-    influence = needed - total * (z**2).mean(axis=1)
-    shared = 2.0 * (influence * np.roll(influence, -1)).mean()  # each pair shares a row with the next one
-    variance = ((influence**2).mean() + max(shared, 0.0)) / len(z)
-    return float(first), max(float(total), 0.0), float(np.sqrt(variance))
+    (z, other), (change, others) = ((values[::2, varying], values[1::2, varying]) for values in (z, change))
+    chance = (z * other).mean(axis=1)  # [n / 2]
+    needed = _without_chance(0.25 * (change**2 + others**2).mean(axis=1), chance)
+    total = float(needed.mean())
+    # Without interaction, a column changes f by the same in both rows.
+    interaction = 0.25 * float(((change + others) ** 2).mean())
+    influence = needed - total * 0.5 * (z**2 + other**2).mean(axis=1)
+    return total - interaction, total, float(np.sqrt((influence**2).mean() / len(z)))
 
 
 def _without_chance(terms: Array, chance: Array) -> Array:

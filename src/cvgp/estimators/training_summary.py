@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from cvgp.data.rows import Array
+from cvgp.data.scaling import Scaling
 from cvgp.data.source import DataSource
 from cvgp.errors import InvalidInputError
 from cvgp.estimators.fitted import as_array
+from cvgp.estimators.frames import UserColumn
 from cvgp.files import TINY, Fields
 
 if TYPE_CHECKING:
@@ -21,6 +24,18 @@ ROWS_TO_DRAW_FROM = 8192
 LARGEST = 1e120  # the squares of larger values are near the end of the range of floats, and no summary is kept
 PARTS = 16
 LEVELS = np.linspace(0.0, 1.0, PARTS + 1)  # the first and the last quantile are the ends of the range
+DIGITS = 7  # of quantiles, more than a sample determines
+FALSE_ALARMS = 0.01  # the probability of any warning about rows that are like the training rows
+SMALLEST_DRIFT = 0.1  # difference of shares that is worth a warning
+MARGIN, FAR = 0.05, 0.5  # beyond the range of the training rows, in widths of it
+
+
+class Drift(NamedTuple):
+    """How rows differ from the training rows, by the names of columns; nothing that chance explains."""
+
+    shares: dict[str, float]  # the largest difference of shares, of columns that are distributed differently
+    outside: dict[str, int]  # the number of rows outside the range of the training rows
+    target: float | None  # as `shares`, of what is predicted
 
 
 def summarize_rows(estimator: CVGPRegressor, source: DataSource, seed: int) -> None:
@@ -61,8 +76,8 @@ class FeatureQuantiles(NamedTuple):
 
     @classmethod
     def learn(cls, x: Array, y: Array) -> FeatureQuantiles:
-        """From rows [N, D] and [N, Q]; to seven digits, more than a sample determines."""
-        short = np.vectorize(lambda value: float(f"{value:.7g}"))
+        """From rows [N, D] and [N, Q]."""
+        short = np.vectorize(lambda value: float(f"{value:.{DIGITS}g}"))
         quantiles = (np.quantile(x, LEVELS, axis=0), x.mean(axis=0), np.quantile(y, LEVELS, axis=0))
         return cls(len(x), *map(short, quantiles))
 
@@ -71,6 +86,48 @@ class FeatureQuantiles(NamedTuple):
         """From an untrusted file."""
         shapes = {"x": (PARTS + 1, num_features), "x_mean": (num_features,), "y": (PARTS + 1, num_outputs)}
         return cls(state.integer("num_rows", 1), *(state.array(name, shape) for name, shape in shapes.items()))
+
+    def drift(self, x: Array, y: Array, columns: Sequence[UserColumn], scaling: Scaling, output: int = 0) -> Drift:
+        """How rows [n, D] with one output [n] differ from the training rows.
+
+        The differences of shares are tested by the bounds of Smirnov and Hoeffding, and counts of rows outside the
+        range by the ranks of all rows; both are corrected for the number of tests (Bonferroni).
+        """
+        n, num_tests = len(x), 1 + sum(max(len(column.categories), 2) for column in columns)
+        log_tests = float(np.log(2.0 * num_tests / FALSE_ALARMS))
+        limit = 1.0 / self.num_rows + np.sqrt(0.5 * log_tests * (1.0 / n + 1.0 / self.num_rows))
+        shares, outside = dict[str, float](), dict[str, int]()
+        # Rows in the model's own units, where a heavy tail that is warped has no far ends.
+        z, (low, high) = scaling.scale_x(x), scaling.scale_x(self.x[[0, -1]])
+        width = np.where(scaling.varies & (high > low), high - low, np.inf)
+        beyond = np.maximum(low - z, z - high) / width  # [n, D]
+        for column in columns:
+            own = column.features
+            if column.categories:
+                shares[column.name] = float(np.abs(x[:, own].mean(axis=0) - self.x_mean[own]).max())
+                continue
+            if not column.is_level:  # effects of levels are learned from other rows than those that they describe
+                shares[column.name] = largest_difference(self.x[:, own.start], x[:, own.start])
+            farthest = beyond[:, own].max(axis=1)
+            count = int((farthest > MARGIN).sum())
+            # The probability that this many new rows are beyond all of the training rows, on one side.
+            is_chance = log_tests > -count * np.log(n / (n + self.num_rows)) and farthest.max() <= FAR
+            if count and not is_chance:
+                outside[column.name] = count
+        least = max(SMALLEST_DRIFT, limit)
+        target = largest_difference(self.y[:, output], y)
+        drifted = {name: share for name, share in shares.items() if share > least}
+        return Drift(drifted, outside, target if target > least else None)
+
+
+def largest_difference(quantiles: Array, values: Array) -> float:
+    """The largest difference of the distribution functions that the quantiles of the training rows prove."""
+    rounding = 10.0 ** (1 - DIGITS) * np.abs(quantiles)
+    values = np.sort(values)
+    # Below a quantile are at most its level of the training rows, and at or below it at least that, also with ties.
+    below = np.searchsorted(values, quantiles - rounding, side="left") / len(values)
+    up_to = np.searchsorted(values, quantiles + rounding, side="right") / len(values)
+    return float(np.maximum(below - LEVELS, LEVELS - up_to).max(initial=0.0))
 
 
 class Baselines(NamedTuple):

@@ -114,17 +114,20 @@ def plot_noise(model: CVGPRegressor, column: str | int | None = None, ax: Axes |
 
 
 def plot_relevance(model: CVGPRegressor, ax: Axes | None = None, top: int = 10) -> Axes:
-    """Draw the `top` largest `feature_importances_` as bars with their standard deviations."""
+    """Draw the `top` largest `feature_importances_` as bars, the part that is interaction in a light color."""
     ax = drawing.axes_or_current(ax)
     found, columns, varies = model.sobol_indices(), user_columns(model), model._gp.scaling.varies
     shown = [j for j in np.argsort(-found.total, kind="stable") if varies[columns[j].features].any()][:top][::-1]
-    share, spread = found.total[shown], np.minimum(found.total_error[shown], 1.0)
+    alone, share, error = found.first_order[shown], found.total[shown], found.total_error[shown]
     at = np.arange(len(shown))
-    bars = ax.barh(at, share, xerr=spread, color=drawing.BLUE, ecolor=drawing.GRAY)
+    ax.barh(at, alone, color=drawing.BLUE, label="by itself")
+    light: dict[str, Any] = {"color": drawing.BLUE, "alpha": 0.35, "label": "in interaction"}
+    bars = ax.barh(at, share - alone, left=alone, xerr=error, ecolor=drawing.GRAY, **light)
     ax.set_yticks(at, labels=[drawing.as_label(columns[j].name, 24) for j in shown])
     ax.bar_label(bars, [f"{value:.2f}" for value in share], padding=3)
-    ax.set_xlim(0.0, 1.3 * float((share + spread).max(initial=0.01)))  # with room for the numbers
-    ax.set(xlabel="share of the variance", title="What predictions need")
+    ax.set_xlim(0.0, 1.15 * float((share + error).max(initial=0.01)))  # with room for the numbers
+    ax.set(xlabel="share of the variance of predictions", title="Importance")
+    ax.legend(loc="lower right", frameon=False, fontsize="small")
     return ax
 
 

@@ -16,7 +16,7 @@ from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.frames import is_in_files, schema_of, user_columns, without_column
 from cvgp.estimators.inputs import check_exposure, check_observed, check_prediction
 from cvgp.estimators.predictive import Predictive, scores_of_model, scores_of_normal
-from cvgp.estimators.training_summary import LEVELS, Baselines, FeatureQuantiles
+from cvgp.estimators.training_summary import Baselines, FeatureQuantiles
 from cvgp.plots.drawing import UNUSED, expected_name, feature_quantiles, ranked_columns, shortened, some_rows
 from cvgp.runtime import sklearn_alone
 from cvgp.tables.encode import Inputs
@@ -28,7 +28,6 @@ Scores = dict[str, dict[str, float]]  # by the name of the model
 SIMPLE_MODELS = {"constant": "A constant has", "frequencies": "The class frequencies have"}
 SIMPLE_MODELS |= {"linear": "A linear model has", "boosting": "Gradient boosting has"}
 FEWEST_TO_BOOST, MOST_TO_BOOST = 20, 20_000  # training rows that gradient boosting needs, and uses
-DIFFERENT = 0.1  # largest difference of shares at which distributions count as the same, beside chance
 
 
 class Facts:
@@ -214,37 +213,22 @@ def _about_the_rows(facts: Facts) -> list[str]:
     seen = facts.seen
     if seen is None:
         return [*found, "The model does not know the range of its training rows, so drift was not looked for."]
-    outside, drifted = dict[str, str](), dict[str, str]()
-    for column in facts.columns:
-        x = facts.x[:, column.features]
-        if column.categories:
-            far = 0.5 * float(np.abs(x.mean(axis=0) - seen.x_mean[column.features]).sum())
-            limit = DIFFERENT + 0.6 * float(np.sqrt(x.shape[1] * (1.0 / len(x) + 1.0 / seen.num_rows)))
-        else:
-            quantiles = seen.x[:, column.features.start]
-            far, limit = distance(quantiles, x[:, 0]), _limit(quantiles, seen.num_rows, len(x))
-            low, high = seen.x[[0, -1], column.features]
-            margin = 0.05 * (high - low)
-            if count := int(((x < low - margin) | (x > high + margin)).any(axis=1).sum()):
-                outside[column.name] = "1 row" if count == 1 else f"{count} rows"
-        if far > limit:
-            drifted[column.name] = f"{far:.0%}"
-    if outside:
+    drift = seen.drift(facts.x, facts.observed, facts.columns, facts.gp.scaling, facts.output)
+    if drift.outside:
+        rows = {name: "1 row" if count == 1 else f"{count} rows" for name, count in drift.outside.items()}
         found.append(
-            f"Inputs outside the range of the training rows: {_listed(outside)}. Predictions there fall back to the "
-            "prior."
+            f"Some inputs are outside the range of the training rows: {_listed(rows)}. Predictions there tend to the "
+            "mean of the target, with wide intervals."
         )
-    if drifted:
+    if drift.shares:
         found.append(
-            f"These rows differ from the training rows in the distribution of {_listed(drifted)} (the largest "
-            "difference of shares). Scores on such rows say little about others."
+            f"These rows differ from the training rows in the distribution of {_listed(_percent(drift.shares))}: some "
+            "share of the rows differs by this much, and not by chance. Scores on such rows say little about others."
         )
-    target = seen.y[:, facts.output]
-    far = distance(target, facts.observed)
-    if far > _limit(target, seen.num_rows, len(facts.y)):
+    if drift.target is not None:
         found.append(
-            f"The target is distributed differently than in the training rows (the largest difference of shares is "
-            f"{far:.0%})."
+            f"The target is distributed differently than in the training rows: some share of the rows differs by "
+            f"{drift.target:.0%}, and not by chance."
         )
     return found
 
@@ -279,19 +263,8 @@ def _listed(named: dict[str, str]) -> str:
     return ", ".join(shown) + (f" and {left} more columns" if left else "")
 
 
-def distance(quantiles: Array, values: Array) -> float:
-    """The largest difference of the distribution functions, at the training quantiles (Kolmogorov and Smirnov)."""
-    places, last = np.unique(quantiles[::-1], return_index=True)
-    expected = LEVELS[::-1][last]  # the largest level of those that share a value
-    below = np.searchsorted(np.sort(values), places, side="right") / len(values)
-    inner = expected < 1.0
-    return float(np.abs(below - expected)[inner].max(initial=max(0.0, 1.0 - float(below[-1]))))
-
-
-def _limit(quantiles: Array, num_seen: int, num_rows: int) -> float:
-    # If several quantiles share a value, its level is known to one part only.
-    ties = 1.0 / (len(LEVELS) - 1) if len(np.unique(quantiles)) < len(quantiles) else 0.0
-    return DIFFERENT + ties + 1.63 * float(np.sqrt(1.0 / num_rows + 1.0 / num_seen))
+def _percent(shares: dict[str, float]) -> dict[str, str]:
+    return {name: f"{share:.0%}" for name, share in shares.items()}
 
 
 def _share_of_known(facts: Facts) -> float:

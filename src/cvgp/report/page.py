@@ -310,16 +310,13 @@ def _points(facts: Facts) -> Table:
 def _relevance(facts: Facts) -> Chart:
     found, columns = facts.model.sobol_indices(), user_columns(facts.model)
     ranked = np.argsort(-found.total, kind="stable")[:MOST_BARS]
-    far = drawing.Z95 * found.total_error
-    rows = [
-        [shortened(columns[j].name), f"{found.total[j]:.3f}", f"± {far[j]:.3f}", f"{found.first_order[j]:.3f}"]
-        for j in ranked
-    ]
+    parts = (found.total, drawing.Z95 * found.total_error, found.first_order, found.interaction)
+    rows = [[shortened(columns[j].name), *(f"{part[j]:.3f}" for part in parts)] for j in ranked]
     return Chart(
         svg("Relevance", partial(pictures.plot_relevance, facts.model, top=MOST_BARS), 2.0 + 0.2 * len(ranked)),
-        "Total Sobol indices: the share of the variance of predictions that needs the column, alone or together with "
-        "others. They add up to more than one where columns act together.",
-        Table("Relevance of columns", ["column", "total", "95 %", "alone"], rows),
+        "The share of the variance of predictions that needs a column (total Sobol indices): by itself, and in "
+        "interaction with other columns. An interaction counts for each of its columns.",
+        Table("Importance of columns", ["column", "total", "± 95 %", "by itself", "in interaction"], rows),
     )
 
 
