@@ -136,12 +136,12 @@ def agrees_with_permutation(fitted: CVGPRegressor, x: Any) -> bool:
 
 @each_problem
 def test_importances_are_the_known_indices_and_agree_with_permutation_importance(problem: Problem) -> None:
-    """Within the error of the average, and 0.03 for what 400 rows leave unknown."""
+    """Within the error of the average, and 0.06 for the correlations of 400 rows."""
     x = problem.draw(400, 0)
     y = problem.function(x)
     fitted = regressor(n_coreset=50, kernel="rbf", max_iter=40).fit(x, y + 0.05 * y.std() * RNG.standard_normal(400))
     found = fitted.sobol_indices()
-    assert (np.abs(found.total - problem.total) <= 3.0 * found.total_error + 0.03).all()
+    assert (np.abs(found.total - problem.total) <= 3.0 * found.total_error + 0.06).all()
     assert agrees_with_permutation(fitted, x)
 
 
