@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 CHUNK_ROWS = 4096  # predicted at once, which bounds the memory
+ROWS_THAT_SHARE = 32_768  # of means alone: rows with the same neighbors share their work
 LARGEST = float(np.finfo(np.float64).max)
 FARTHEST = 1e15  # standard deviations; inputs farther away count as this far, since their squares would overflow
 
@@ -87,7 +88,7 @@ class FittedGP:
         if isinstance(x, Inputs):
             return mixed_mean(self.mean, x)
         if self.kept is not None:
-            parts = [_columns(self._f_moments(chunk)[0]) for chunk in self._chunks(x)]
+            parts = [_columns(self._neighbor_mean(chunk)) for chunk in self._chunks(x, ROWS_THAT_SHARE)]
         else:
             process = self.process  # made outside: it may serve autograd later
             with torch.inference_mode():
@@ -135,6 +136,11 @@ class FittedGP:
         with torch.inference_mode():
             prediction = process(x)
             return prediction.mean, prediction.variance
+
+    def _neighbor_mean(self, x: Tensor) -> Tensor:
+        f_mean = self._neighbors.mean(x)
+        with torch.inference_mode():
+            return f_mean + prior_mean(self.model.mean, x, f_mean)
 
     def covariance(self, x: Array | Inputs) -> Array:
         """Joint posterior covariance of f, [n, n, Q]; rows with cells that are not known have their own variances."""
@@ -257,8 +263,8 @@ class FittedGP:
         scaled = np.clip(self.scaling.scale_x(x), -FARTHEST, FARTHEST)
         return torch.as_tensor(scaled, dtype=self._dtype, device=self.model.X_c.device)
 
-    def _chunks(self, x: Array) -> Iterator[Tensor]:
-        return (self._tensor(x[start : start + CHUNK_ROWS]) for start in range(0, len(x), CHUNK_ROWS))
+    def _chunks(self, x: Array, size: int = CHUNK_ROWS) -> Iterator[Tensor]:
+        return (self._tensor(x[start : start + size]) for start in range(0, len(x), size))
 
 
 @torch.no_grad()

@@ -67,6 +67,14 @@ class WhitenedPoints:
             return _among(self.kernel, x)
         return local_covariance(placed.family, placed.scale, placed.log_s, placed.shape, x).K
 
+    def between(self, x: Tensor, others: Tensor) -> Tensor:
+        """The kernel between each of x `[n, D]` and points of its own `[n, k, D]`: `[n, k]`, without gradients."""
+        placed = self._placed
+        if placed is None:
+            return evaluate(self.kernel, x[:, None], others)[:, 0]
+        u2 = ((others - x[:, None]) * placed.scale).square_().sum(-1)  # [n, k]
+        return placed.family.evaluate(u2, placed.log_s, placed.shape)[0]
+
     # Only for evaluations without gradients: it keeps no graph.
     @cached_property
     def _placed(self) -> Placed | None:
@@ -312,7 +320,8 @@ def moments(part: VecchiaRows, u: InducingPosterior) -> tuple[Tensor, Tensor]:
     return part.eta_y + part.phi @ u.mean, part.v + triangular_squares(u.root.mT, part.phi.mT)
 
 
-PART_BYTES = 100_000_000  # of a kernel matrix of the rows near new points, at most, that are held at a time
+PART_BYTES = 8_000_000  # of a kernel matrix of the rows near new points that is held at a time, in the cache
+FEWEST_SHARED = 2  # points per set of neighbors, on average, from which on the points of a set share a factorization
 
 
 class NeighborProcess:
@@ -330,6 +339,50 @@ class NeighborProcess:
         """Mean `[n, Q]` and variance `[n]` of f at x `[n, D]`, each point given its nearest rows and u alone."""
         x = self._checked(x)
         return moments(self._given_nearest(x, self.index.nearest(x, self.num_neighbors)), self.u)
+
+    @torch.inference_mode()
+    def mean(self, x: Tensor) -> Tensor:
+        """The mean of :meth:`moments` alone `[n, Q]`; points with the same neighbors share a factorization (§9.3)."""
+        x = self._checked(x)
+        near = self.index.nearest(x, self.num_neighbors)
+        sets, of = self._sets(near)
+        if FEWEST_SHARED * len(sets) > len(x):
+            part = self._given_nearest(x, near)
+            return part.eta_y + part.phi @ self.u.mean
+        Psi_x, f_mean = self.points.features(x), x.new_empty(len(x), self.data.y.shape[1])
+        width = max(sets.shape[1], self.points.size, 1)
+        at_once = max(1, BATCH_BYTES // (8 * sets.shape[1] * width + 1))
+        parts = of.argsort(stable=True).split(torch.bincount(of // at_once).tolist())
+        for members, rows in zip(sets.split(at_once), parts, strict=True):
+            x_N, alpha, trend = self._weights(members)
+            for some in rows.split(max(1, BATCH_BYTES // (8 * width * x.shape[1]))):
+                place = of[some] % at_once
+                K_xN = self.points.between(x[some], _take(x_N.flatten(1), place).view(len(some), -1, x.shape[1]))
+                f_mean[some] = torch.einsum("nm,nmq->nq", Psi_x[some], trend[place])
+                f_mean[some] += torch.einsum("nk,nkq->nq", K_xN, alpha[place])
+        return f_mean
+
+    def _sets(self, near: Tensor) -> tuple[Tensor, Tensor]:
+        """The distinct sets `[s, k]` of neighbors `[n, k]`, and the set of each line `[n]`."""
+        keys, of = torch.unique(self._codes[near].sum(1), return_inverse=True)
+        first = torch.full_like(keys, len(near)).scatter_reduce_(0, of, torch.arange(len(near)).to(of), "amin")
+        return near[first].sort(1).values, of
+
+    @cached_property
+    def _codes(self) -> Tensor:
+        """Random numbers of 64 bits `[N]`, whose sum is that of one set of rows alone."""
+        codes = torch.randint(-(2**62), 2**62, (len(self.data.x),), generator=torch.Generator().manual_seed(0))
+        return codes.to(self.data.x.device)
+
+    def _weights(self, sets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Inputs `[s, k, D]` of sets of rows `[s, k]`, and the weights of K_xN `[s, k, Q]` and Psi_x `[s, M, Q]`."""
+        x_N, Psi_N, R = _take(self.data.x, sets), self._row_features(sets), self.data.precision[sets].sqrt()[..., None]
+        B = R * torch.baddbmm(self.points.among(x_N), Psi_N, Psi_N.mT, alpha=-1.0) * R.mT  # [s, k, k]
+        B.diagonal(dim1=-2, dim2=-1).add_(1.0)
+        L = cholesky_above_identity(B, "I + R K_NN R of the neighbors")
+        residual = _take(self.data.y, sets) - Psi_N @ self.u.mean
+        alpha = R * torch.cholesky_solve(R * residual, L)  # [s, k, Q]
+        return x_N, alpha, self.u.mean - Psi_N.mT @ alpha
 
     def _given_nearest(self, x: Tensor, near: Tensor) -> VecchiaRows:
         """The points x `[n, D]` given their nearest rows `[n, k]`."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cvgp.estimators.regressor import CVGPRegressor
 
 GRID = 30
-MOST_POINTS = 100  # averages are over the heaviest points; more of them cost much and change little
+MOST_POINTS = 50  # averages are over the heaviest points; more of them cost much and change little
 LEVELS = np.linspace(0.05, 0.95, 19)  # the probabilities of the intervals that calibration is shown by
 LARGEST = 1e200  # larger bounds leave no room for an axis around them
 SOLVER_NAMES = {"exact": "exact GP", "lbfgs": "L-BFGS", "adam": "Adam"}

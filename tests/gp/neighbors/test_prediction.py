@@ -1,6 +1,9 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
 from cvgp.gp import vecchia
@@ -47,6 +50,39 @@ def test_moments_are_those_of_the_dense_model(problem: Problem, k: int) -> None:
     mean, covariance = dense(problem, k, X_NEW, as_lists(nearest))
     np.testing.assert_allclose(f_mean, mean, rtol=1e-8, atol=1e-10)
     np.testing.assert_allclose(f_var, np.diag(covariance), rtol=1e-8)
+
+
+KERNELS = {
+    "fused": ScaleKernel(MaternKernel(nu=1.5, ard_num_dims=2)),
+    "sum": ScaleKernel(RBFKernel(ard_num_dims=2)) + LinearKernel(),
+}
+
+
+@pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
+@pytest.mark.parametrize("k", [0, 3, 50])
+@pytest.mark.parametrize("batch_bytes", [vecchia.BATCH_BYTES, 2000])
+def test_points_that_share_neighbors_have_the_mean_of_each_by_itself(
+    problem: Problem, k: int, batch_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process, x = fitted(problem, k), torch.cat([X_NEW, X_NEW + 1e-4, X_NEW - 1e-4])
+    expected = process.moments(x)[0]
+    monkeypatch.setattr(vecchia, "BATCH_BYTES", batch_bytes)
+    monkeypatch.setattr(process, "_given_nearest", None)  # points one by one
+    torch.testing.assert_close(process.mean(x), expected, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_points_share_neighbors_with_any_kernel(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = replace(PROBLEMS["plain"], kernel=KERNELS[name].double())
+    process, x = fitted(problem, 5), X_NEW.repeat(3, 1)
+    expected = process.moments(x)[0]
+    monkeypatch.setattr(process, "_given_nearest", None)
+    torch.testing.assert_close(process.mean(x), expected, rtol=1e-8, atol=1e-10)
+
+
+def test_points_without_common_neighbors_have_the_same_mean() -> None:
+    process = fitted(PROBLEMS["all of it"], 3)
+    torch.testing.assert_close(process.mean(X_NEW), process.moments(X_NEW)[0], rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("size", ["TABLE_BYTES", "BATCH_BYTES", "FEATURE_ROWS"])
