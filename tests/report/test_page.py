@@ -14,6 +14,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 import cvgp
 from cvgp import CVGPRegressor, TrainingOptions, metrics
 from cvgp.errors import InvalidInputError
+from cvgp.report.page import CHOICES
 from tests.flat_options import make_regressor
 from tests.report.conftest import IMAGE, SCRIPT, TARGET, Case
 
@@ -161,6 +162,6 @@ def test_the_page_shows_what_the_fit_decided() -> None:
     model = CVGPRegressor(5, random_state=0, training=TrainingOptions(max_iter=5)).fit(X, X[:, 0])
     html = model.report(X, X[:, 0]).html
     assert "What did the fit decide?" in html
-    assert all(f">{name}<" in html for name, _ in model.decisions_)
+    assert all(f">{CHOICES.get(name, name)}<" in html for name, _ in model.decisions_)
     del model.decisions_
     assert "What did the fit decide?" not in model.report(X, X[:, 0]).html

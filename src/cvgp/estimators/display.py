@@ -1,5 +1,6 @@
 """A fitted estimator in a notebook, as a page of its own, and as a model of another library."""
 
+import math
 from html import escape
 from importlib import import_module  # of report and adapters, which import estimators
 from typing import Any
@@ -12,7 +13,7 @@ from cvgp.errors import optional_packages, printable
 from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.frames import user_columns
 
-MOST_COLUMNS = 5
+MOST_COLUMNS, LONGEST_NAME = 5, 40
 
 
 class PageMixin(BaseEstimator):  # type: ignore[misc]
@@ -88,6 +89,24 @@ class DisplayMixin(PageMixin):
         return botorch.from_regressor(self)
 
 
+def number(value: float, digits: int = 3) -> str:
+    """A number as people write it: 0.0123, 12.3, 2013, 12,300; whole numbers keep all of their digits."""
+    size = abs(value)
+    if isinstance(value, int | np.integer) and size < 1e15:
+        return f"{value:,}" if size > 9999 else str(value)
+    if size == 0.0 or not 1e-4 <= size < 1e9:
+        return f"{value:.{digits}g}".replace("e+0", "e").replace("e-0", "e-").replace("e+", "e")
+    if size >= 9999.5:
+        return f"{float(f'{value:.{digits}g}'):,.0f}"
+    text = f"{value:.{max(0, digits - 1 - math.floor(math.log10(size)))}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def shortened(name: str, most: int = LONGEST_NAME) -> str:
+    """A name from data, not longer than there is room for."""
+    return name if len(name) <= most else name[: most - 1] + "…"
+
+
 def training_advice(model: Any) -> str:
     """How to train for longer, in words; empty where training ended by its own rule."""
     if model.converged_:
@@ -121,25 +140,26 @@ def model_facts(model: Any) -> dict[str, str]:
         }
     else:
         coreset = model.coreset_
-        size = f"(effective size {coreset.effective_size:.0f})"
         own = {
-            "coreset": f"{len(coreset)} points for {model.n_rows_:.0f} rows {size}",
+            "coreset": f"{len(coreset)} points for {model.n_rows_:.0f} rows",
             "kernel": model.kernel_name_,
+            "transforms": f"target {model.target_transform_}, columns {model.input_warp_}".replace("identity", "none"),
             "neighbors": _about_neighbors(model),
         }
         if likelihood is None:
-            constant = ", ".join(f"{sd:.4g}" for sd in np.sqrt(np.atleast_1d(model.noise_variance_)))
+            constant = ", ".join(map(number, np.sqrt(np.atleast_1d(model.noise_variance_))))
             about = " as a constant; it depends on x" if model.noise_ == "input-dependent" else ""
             own["noise sd"] = f"{constant}{about}"
         else:
             own["likelihood"] = f"{likelihood}"
+    least = "" if model.solver_ == "exact" else "at least "
     facts = own | {
-        "bound": f"{model.elbo_ / model.n_rows_:.4f} nats per row",
+        "log-likelihood": f"{least}{number(model.elbo_ / model.n_rows_, 4)} per training row",
         "solver": f"{model.solver_}, {model.n_iter_} iterations; {training_advice(model) or 'converged'}",
     }
     known = model._gp.indices_of_fit or model._gp.indices_of_held_rows
     if known is not None:  # where they are not known, they take a while
-        names = [column.name for column in user_columns(model)]
+        names = [shortened(column.name) for column in user_columns(model)]
         ranked = np.argsort(-known.total)[:MOST_COLUMNS]
-        facts["importance"] = ", ".join(f"{names[j]} {known.in_words(j)}" for j in ranked if known.total[j] > 0.0)
+        facts["importance"] = ", ".join(f"{names[j]} {known.in_words(j)}" for j in ranked if known.total[j] >= 0.005)
     return facts

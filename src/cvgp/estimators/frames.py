@@ -235,6 +235,12 @@ class UserColumn(NamedTuple):
     categories: tuple[str, ...] = ()  # that have a feature each
     parts: tuple[str, ...] = ()  # of dates that become features
     is_level: bool = False  # text of many levels, whose effects are its feature
+    is_boolean: bool = False
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of its values, if they are few: categories, or false and true."""
+        return ("false", "true") if self.is_boolean else self.categories
 
 
 def user_columns(estimator: BaseEstimator) -> list[UserColumn]:
@@ -244,7 +250,14 @@ def user_columns(estimator: BaseEstimator) -> list[UserColumn]:
         return [UserColumn(name, slice(d, d + 1)) for d, name in enumerate(feature_names(estimator))]
     own = feature_slices(schema.columns)
     return [
-        UserColumn(c.name, at, c.categories if c.kind == "categorical" else (), c.parts, c.kind == "levels")
+        UserColumn(
+            c.name,
+            at,
+            c.categories if c.kind == "categorical" else (),
+            c.parts,
+            c.kind == "levels",
+            c.kind == "boolean",
+        )
         for c, at in zip(schema.columns, own, strict=True)
     ]
 

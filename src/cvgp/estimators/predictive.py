@@ -22,6 +22,7 @@ from cvgp import metrics
 from cvgp.data.rows import Array
 from cvgp.data.transforms import TargetTransform
 from cvgp.errors import InvalidInputError, InvalidTypeError
+from cvgp.estimators.display import number
 from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.inputs import (
     check_exposed,
@@ -350,7 +351,7 @@ SCORE_NAMES["calibration_error"] = "expected calibration error"
 
 def score_as_text(name: str, value: float) -> str:
     """A score for people: shares in percent."""
-    return f"{value:.1%}" if name.startswith(("coverage", "accuracy")) else f"{value:.4g}"
+    return f"{value:.1%}" if name.startswith(("coverage", "accuracy")) else number(value, 4)
 
 
 def score_rows(scores: Mapping[str, Mapping[str, float]]) -> list[list[str]]:

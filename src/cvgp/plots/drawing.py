@@ -11,6 +11,7 @@ from scipy.special import ndtri
 
 from cvgp.data.rows import Array
 from cvgp.errors import InvalidInputError, optional_packages, printable
+from cvgp.estimators.display import LONGEST_NAME, number, shortened
 from cvgp.estimators.frames import UserColumn, schema_of, user_columns
 from cvgp.estimators.training_summary import FeatureQuantiles
 from cvgp.tables.columns import cycle_days
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 BLUE, ORANGE, GRAY = "#0072B2", "#D55E00", "#666666"
 Z95 = float(ndtri(0.975))
 MOST_DOTS = 2000  # a scatter plot of more rows than this shows a random sample of them
-LONGEST_NAME, LONGEST_TICK, WIDEST_TICKS = 40, 16, 28  # in characters
+LONGEST_TICK, WIDEST_TICKS = 16, 28  # in characters
 CYCLES = {"season": "day of the year", "weekday": "day of the week", "hour": "part of the day"}
 STEPS = [1, 2, 2.5, 5, 10]  # steps between ticks, but for powers of ten
 UNUSED = 1e-4  # a pseudo-point below this share of the mean weight is not used and not drawn
@@ -85,8 +86,8 @@ def places(x: Array, column: UserColumn) -> Array:
 
 def place_text(column: UserColumn, place: float) -> str:
     """A place along a column in words: a category, a date or a number."""
-    if column.categories:
-        return column.categories[int(place)]
+    if column.labels:
+        return column.labels[int(np.clip(round(place), 0, len(column.labels) - 1))]
     return as_date(place) if is_date(column) else number(place)
 
 
@@ -122,21 +123,6 @@ def one_output(model: CVGPRegressor) -> CVGPRegressor:
     if model.coreset_.num_outputs != 1:
         raise InvalidInputError(f"Pictures are of one output, but the model has {model.coreset_.num_outputs}.")
     return model
-
-
-def number(value: float) -> str:
-    """A number to three digits, as people write it: 0.0123, 12.3, 2013, 12,345."""
-    size = abs(value)
-    if size == 0.0 or not 1e-4 <= size < 1e9:
-        return f"{value:.3g}".replace("e+0", "e").replace("e-0", "e-").replace("e+", "e")
-    text = f"{value:.{max(0, 2 - math.floor(math.log10(size)))}f}"
-    text = text.rstrip("0").rstrip(".") if "." in text else text
-    return f"{int(text):,}" if size >= 9999.5 else text
-
-
-def shortened(name: str, most: int = LONGEST_NAME) -> str:
-    """A name from data, not longer than there is room for."""
-    return name if len(name) <= most else name[: most - 1] + "…"
 
 
 def as_label(name: str, most: int = LONGEST_NAME) -> str:
@@ -186,12 +172,12 @@ def name_axis(axis: Axis, column: UserColumn) -> None:
     """Label an axis by its column, and write dates along it, or categories at 0, 1, 2, ..."""
     about = "effect of its level" if column.is_level else CYCLES[column.parts[0]] if is_cyclic(column) else ""
     axis.set_label_text(as_label(column.name) + (f" ({about})" if about else ""))
-    if column.categories:
+    if column.labels:
         from matplotlib.axis import XAxis
 
-        step = math.ceil(len(column.categories) / 20)
-        labels = [as_label(name, LONGEST_TICK) for name in column.categories[::step]]
-        axis.set_ticks(range(0, len(column.categories), step), labels=labels)
+        step = math.ceil(len(column.labels) / 20)
+        labels = [as_label(name, LONGEST_TICK) for name in column.labels[::step]]
+        axis.set_ticks(range(0, len(column.labels), step), labels=labels)
         if isinstance(axis, XAxis) and sum(len(label) + 2 for label in labels) > WIDEST_TICKS:
             for text in axis.get_majorticklabels():
                 text.set(rotation=30, ha="right", rotation_mode="anchor")

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from cvgp import metrics
 from cvgp.data.rows import Array
 from cvgp.errors import InvalidInputError, optional_packages
+from cvgp.estimators.display import number
 from cvgp.estimators.frames import UserColumn, user_columns
 from cvgp.estimators.inputs import check_observed
 from cvgp.estimators.predictive import Predictive
@@ -88,7 +89,7 @@ def plot_partial_dependence(model: CVGPRegressor, column: str | int | None = Non
     """
     along = Along(drawing.axes_or_current(ax), model, drawing.varying_column(model, column))
     draw_dependence(along)
-    if not along.column.categories:
+    if not along.column.labels:
         draw_points(along.ax, model, along.column)
     along.finish()
     along.ax.set(ylabel=drawing.as_label(drawing.expected_name(model)), title="Partial dependence")
@@ -126,13 +127,13 @@ def plot_relevance(model: CVGPRegressor, ax: Axes | None = None, top: int = 10) 
     ax.set_yticks(at, labels=[drawing.as_label(columns[j].name, 24) for j in shown])
     ax.bar_label(bars, [f"{value:.2f}" for value in share], padding=3)
     ax.set_xlim(0.0, 1.15 * float((share + error).max(initial=0.01)))  # with room for the numbers
-    ax.set(xlabel="share of the variance of predictions", title="Importance")
+    ax.set(xlabel="share of the variance", title="Importance")
     ax.legend(loc="lower right", frameon=False, fontsize="small")
     return ax
 
 
 def plot_training(model: CVGPRegressor, ax: Axes | None = None) -> Axes:
-    """Draw the bound over the iterations of the last run of training, and the validation error if there is one."""
+    """Draw the log-likelihood or its bound over the last run of training, and the validation error if there is one."""
     ax = drawing.axes_or_current(ax)
     history, phases = model.history_, model.history_["phase"]
     is_shown = (phases != "noise") & (np.abs(history["bound"]) < LARGEST)
@@ -150,7 +151,7 @@ def plot_training(model: CVGPRegressor, ax: Axes | None = None) -> Axes:
     ax.set_ylim(settled.min() - margin, settled.max() + margin)
     drawing.readable_ticks(ax)
     ax.locator_params(axis="x", integer=True)
-    ax.set(xlabel="iteration", ylabel="bound (nats per row)")
+    ax.set(xlabel="iteration", ylabel="log-likelihood per row")
     ax.set_title(f"Training ({drawing.as_label(SOLVER_NAMES.get(model.solver_, model.solver_))})")
     checked = np.abs(validation) < LARGEST  # not NaN
     if checked.any():
@@ -190,7 +191,7 @@ def draw_coreset(
     largest = np.clip(9000.0 / len(order), 12.0, 180.0)  # in square points of a page
     areas = np.maximum(largest * coreset.beta[order] / coreset.beta.max(), 4.0)
     colors = {"c": own, "cmap": "viridis"} if is_colored else {"color": drawing.BLUE}
-    dots = ax.scatter(at[0], [*at, own][1], areas, ec="black", lw=0.4, alpha=0.8, rasterized=True, **colors)
+    dots = ax.scatter(at[0], [*at, own][1], areas, ec=drawing.GRAY, lw=0.4, alpha=0.8, rasterized=True, **colors)
     drawing.readable_ticks(ax)
     ax.set_ylabel(drawing.as_label(target))
     for axis, column in zip((ax.xaxis, ax.yaxis), columns, strict=False):
@@ -200,18 +201,18 @@ def draw_coreset(
 
 
 def plot_weights(model: CVGPRegressor, ax: Axes | None = None) -> Axes:
-    """Draw a histogram of the weights of the pseudo-points on a logarithmic axis, with their mean."""
+    """Draw a histogram of the weights of pseudo-points on a logarithmic axis, with their mean, without tiny ones."""
     with optional_packages():
         from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
     ax = drawing.axes_or_current(ax)
     beta = model.coreset_.beta
+    beta = beta[drawing.used_points(beta)]
     bins = int(np.clip(2.0 * np.sqrt(len(beta)), 4, 20))
-    weights = np.maximum(beta, 1e-6 * beta.max())
     # Equal weights are one bar, with room on both sides.
-    low, high = min(weights.min(), 0.5 * beta.max()), max(beta.max(), 2.0 * weights.min())
-    ax.hist(weights, np.geomspace(low, high * (1 + 1e-9), bins + 1).tolist(), color=drawing.BLUE)
-    ax.axvline(beta.mean(), color=drawing.GRAY, ls="--", label=f"mean {drawing.number(beta.mean())}")
+    low, high = min(beta.min(), 0.5 * beta.max()), max(beta.max(), 2.0 * beta.min())
+    ax.hist(beta, np.geomspace(low, high * (1 + 1e-9), bins + 1).tolist(), color=drawing.BLUE)
+    ax.axvline(beta.mean(), color=drawing.GRAY, ls="--", label=f"mean {number(beta.mean())}")
     ax.set_xscale("log")
     ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 100.0 * low else (1.0,), numticks=6))
     ax.xaxis.set_major_formatter(drawing.tick_text)
@@ -232,6 +233,8 @@ class Along:
 
     def _grid(self) -> Array:
         own, width = self.column.features.start, self.column.features.stop - self.column.features.start
+        if self.column.is_boolean:
+            return np.eye(2, width, k=-1)
         if self.column.categories:
             return np.eye(len(self.column.categories), width)
         coreset, scaling = self.model.coreset_, self.model._gp.scaling
@@ -252,7 +255,7 @@ class Along:
     @property
     def at(self) -> Array:
         """Where each value is on the axis."""
-        if self.column.categories:
+        if self.column.labels:
             return np.arange(float(len(self.values)))
         return cycle_days(self.values, self.column.parts[0]) if drawing.is_cyclic(self.column) else self.values[:, 0]
 
@@ -271,20 +274,20 @@ class Along:
 
     def band(self, low: Array, high: Array, color: str, alpha: float, label: str) -> None:
         """An interval at each value: a band, or a bar for each category."""
-        if self.column.categories:
+        if self.column.labels:
             self.ax.vlines(self.at, low, high, color=color, alpha=alpha, lw=6, label=label)
         else:
             self.ax.fill_between(self.at, low, high, color=color, alpha=alpha, lw=0, label=label)
 
     def line(self, middle: Array, color: str, label: str) -> None:
         """A line, or a dot for each category; above the dots of the coreset."""
-        marker = "o" if self.column.categories else "-"
+        marker = "o" if self.column.labels else "-"
         self.ax.plot(self.at, middle, marker, color=color, lw=2, zorder=4, label=label)
 
     def finish(self) -> None:
         """Limits, ticks and the name of the axis."""
         low, high = self.at[0], self.at[-1]
-        margin = 0.6 if self.column.categories else 0.02 * (high - low) or 1.0
+        margin = 0.6 if self.column.labels else 0.02 * (high - low) or 1.0
         self.ax.set_xlim(low - margin, high + margin)
         drawing.readable_ticks(self.ax)
         drawing.name_axis(self.ax.xaxis, self.column)
@@ -393,7 +396,7 @@ def draw_reliability(ax: Axes, model: CVGPClassifier, found: metrics.Reliability
     ax.scatter(found.probability, found.share, areas, color=drawing.BLUE, zorder=3, label="model")
     own = drawing.as_label(str(model.classes_[1]), 24) if len(model.classes_) == 2 else "the predicted class"
     ax.set(xlabel=f"probability of {own}", ylabel="share that came true", box_aspect=1)
-    ax.legend(loc="lower right", framealpha=0.7, edgecolor="none", fontsize="small")
+    ax.legend(loc="upper left", framealpha=0.7, edgecolor="none", fontsize="small")
 
 
 def plot_predicted(model: CVGPRegressor, X: Any, y: ArrayLike, ax: Axes | None = None, *, exposure: Any = None) -> Axes:
@@ -403,7 +406,7 @@ def plot_predicted(model: CVGPRegressor, X: Any, y: ArrayLike, ax: Axes | None =
     mean, (low, high) = found.moments.mean[:, 0], found.quantiles(np.array([0.025, 0.975]))[:, 0].T
     observed = check_observed(y, (len(mean),))
     draw_predicted(ax, mean, observed, (observed < low) | (observed > high), drawing.target_name(model))
-    ax.set_title(f"Predictions: RMSE {drawing.number(metrics.rmse(observed, mean))}")
+    ax.set_title(f"Predictions: RMSE {number(metrics.rmse(observed, mean))}")
     return ax
 
 

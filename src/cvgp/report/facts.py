@@ -11,13 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 from cvgp import metrics
 from cvgp.data.rows import Array
 from cvgp.errors import InvalidInputError, optional_packages
-from cvgp.estimators.display import training_advice
+from cvgp.estimators.display import shortened, training_advice
 from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.frames import is_in_files, schema_of, user_columns, without_column
 from cvgp.estimators.inputs import check_exposure, check_observed, check_prediction
 from cvgp.estimators.predictive import Predictive, scores_of_model, scores_of_normal
 from cvgp.estimators.training_summary import Baselines, FeatureQuantiles
-from cvgp.plots.drawing import UNUSED, expected_name, feature_quantiles, ranked_columns, shortened, some_rows
+from cvgp.plots.drawing import UNUSED, expected_name, feature_quantiles, ranked_columns, some_rows
 from cvgp.runtime import sklearn_alone
 from cvgp.tables.encode import Inputs
 

@@ -16,12 +16,12 @@ import numpy as np
 from cvgp import __version__
 from cvgp.data.rows import Array
 from cvgp.errors import optional_packages, printable
+from cvgp.estimators.display import model_facts, number, shortened
 from cvgp.estimators.frames import UserColumn, user_columns
 from cvgp.estimators.predictive import score_as_text, score_rows
 from cvgp.files import atomic_write
 from cvgp.plots import drawing
 from cvgp.plots import model as pictures
-from cvgp.plots.drawing import number, shortened
 from cvgp.report.facts import Facts, Scores, cautions
 from cvgp.runtime import sklearn_alone
 
@@ -34,8 +34,17 @@ if TYPE_CHECKING:
 
 MODEL_NAMES = {"cvgp": "this model", "boosting": "gradient boosting", "linear": "linear", "constant": "constant"}
 MODEL_NAMES["frequencies"] = "class frequencies"
-MOST_CHARTS, MOST_BARS, MOST_POINTS, MOST_CELLS = 6, 20, 100, 12
+MOST_CHARTS, FEWEST_BARS, MOST_BARS, MOST_POINTS, MOST_CELLS = 6, 6, 20, 100, 12
 BINS, FEWEST_IN_BIN, MOST_ERRORS = 10, 5, 800  # groups of rows along a column, and dots in a chart of errors
+CHOICES = {
+    "dates": "dates",
+    "target_transform": "transform of the target",
+    "input_warp": "transform of the columns",
+    "n_coreset": "pseudo-points",
+    "n_neighbors": "nearest training rows",
+    "solver": "training",
+    "audit": "check on unseen rows",
+}
 INK = "#1c1e21"
 THEME = {INK: "--ink", drawing.BLUE.lower(): "--blue", drawing.ORANGE.lower(): "--orange", drawing.GRAY: "--gray"}
 """Colors of charts that become variables of the page's style, which knows them for light and dark."""
@@ -135,7 +144,12 @@ def make_report(
         scores=_scores(facts.scores),
         relevance=_relevance(facts),
         decisions=_decisions(model),
-        training=Chart(svg("Training", partial(pictures.plot_training, model)), "The bound over the iterations."),
+        training=Chart(
+            svg("Training", partial(pictures.plot_training, model)),
+            "The log-likelihood of the standardized target in the training rows, or the lower bound of it that "
+            "pseudo-points give, over the iterations.",
+        ),
+        about_model=model_facts(model),
         **parts,
     )
     return Report(html.lstrip(), facts.scores, found)
@@ -193,8 +207,8 @@ def _decisions(model: CVGPRegressor | CVGPClassifier) -> Table | None:
     rows = []
     for name, choice in model.decisions_:
         scores = [f"{label} {mean:.3f} ± {error:.3f}" for label, (mean, error) in choice.candidates.items()]
-        rows.append([name, choice.taken, choice.reason, "; ".join(scores)])
-    return Table("Decisions", ["choice", "taken", "reason", "log density of unseen rows, ± standard error"], rows)
+        rows.append([CHOICES.get(name, name), choice.taken, choice.reason, "; ".join(scores)])
+    return Table("Decisions", ["choice", "taken", "reason", "log-likelihood per unseen row, ± standard error"], rows)
 
 
 def _calibration(facts: Facts) -> Chart:
@@ -232,7 +246,7 @@ def _confusion(facts: Facts) -> Table:
     names, K = [shortened(str(name)) for name in facts.model.classes_], facts.p.shape[1]
     counts = np.bincount(facts.codes * K + facts.p.argmax(axis=1), minlength=K * K).reshape(K, K)
     rows = [[name, *map(number, own)] for name, own in zip(names, counts.tolist(), strict=True)]
-    return Table("Rows", ["", *names], rows)
+    return Table("Number of rows", ["", *names], rows)
 
 
 def _predicted(facts: Facts) -> Chart:
@@ -253,15 +267,18 @@ def _predicted(facts: Facts) -> Chart:
 
 
 def _errors(facts: Facts, column: UserColumn) -> Chart:
-    """Errors along a column: of each row, and of each category or tenth of the rows."""
-    at, error, spots = drawing.places(facts.x, column), facts.observed - facts.mean, drawing.places(facts.x, column)
-    if column.categories:
-        groups = [group for k in range(len(column.categories)) if len(group := np.flatnonzero(at == k))]
-        spots += np.random.default_rng(0).uniform(-0.25, 0.25, len(at))
+    """Errors along a column: of each row, and of each of a few values or tenth of the rows."""
+    at, error = drawing.places(facts.x, column), facts.observed - facts.mean
+    values = np.unique(np.rint(at) if column.is_boolean else at)
+    has_groups = bool(column.labels) or len(values) <= BINS
+    if has_groups:
+        groups = [np.flatnonzero(np.abs(at - value) <= 0.5 * column.is_boolean) for value in values]
+        spots = at + np.random.default_rng(0).uniform(-0.2, 0.2, len(at)) * np.diff(values).min(initial=1.0)
     else:
         groups = np.array_split(np.argsort(at, kind="stable"), max(1, min(BINS, len(at) // FEWEST_IN_BIN)))
+        spots = at
     ends = [[drawing.place_text(column, at[g[i]]) for i in (0, -1)] for g in groups]
-    names = [first if column.categories else f"{first} to {last}" for first, last in ends]
+    names = [first if has_groups else f"{first} to {last}" for first, last in ends]
     middle, mean = (np.array([of(values[g]) for g in groups]) for of, values in ((np.median, at), (np.mean, error)))
     far = np.array([drawing.Z95 * error[g].std() / np.sqrt(len(g)) for g in groups])
     rms, sd, noise = (
@@ -271,8 +288,12 @@ def _errors(facts: Facts, column: UserColumn) -> Chart:
     def draw(ax: Axes) -> None:
         shown = drawing.some_rows(len(at), MOST_ERRORS)
         ax.scatter(spots[shown], error[shown], s=7, color=drawing.GRAY, alpha=0.5, lw=0, rasterized=True)
+        edges = np.array([*(at[g[0]] for g in groups), at.max()])
         for half, width in ((drawing.Z95 * sd, 9), (drawing.Z95 * noise, 4)):
-            ax.vlines(middle, -half, half, color=drawing.BLUE, alpha=0.3, lw=width)
+            if has_groups:
+                ax.vlines(middle, -half, half, color=drawing.BLUE, alpha=0.3, lw=width)
+            else:
+                ax.stairs(half, edges, baseline=-half, fill=True, color=drawing.BLUE, alpha=0.3, lw=0)
         ax.axhline(0.0, color=drawing.GRAY, lw=1)
         ax.errorbar(middle, mean, far, fmt="o", ms=4, color=drawing.ORANGE)
         limit = max(float(np.quantile(np.abs(error), 0.995)), 1.1 * drawing.Z95 * float(sd.max()))
@@ -309,13 +330,19 @@ def _points(facts: Facts) -> Table:
 
 def _relevance(facts: Facts) -> Chart:
     found, columns = facts.model.sobol_indices(), user_columns(facts.model)
-    ranked = np.argsort(-found.total, kind="stable")[:MOST_BARS]
+    # Columns without a share are not listed, unless there are few.
+    ranked = np.argsort(-found.total, kind="stable")[: max(FEWEST_BARS, min(MOST_BARS, int((found.total > 0.0).sum())))]
     parts = (found.total, drawing.Z95 * found.total_error, found.first_order, found.interaction)
     rows = [[shortened(columns[j].name), *(f"{part[j]:.3f}" for part in parts)] for j in ranked]
     return Chart(
-        svg("Relevance", partial(pictures.plot_relevance, facts.model, top=MOST_BARS), 2.0 + 0.2 * len(ranked)),
+        svg("Relevance", partial(pictures.plot_relevance, facts.model, top=len(ranked)), 2.0 + 0.2 * len(ranked)),
         "The share of the variance of predictions that needs a column (total Sobol indices): by itself, and in "
-        "interaction with other columns. An interaction counts for each of its columns.",
+        "interaction with other columns. An interaction counts for each of its columns."
+        + (
+            f" The other {len(columns) - len(ranked)} columns have smaller shares."
+            if len(columns) > len(ranked)
+            else ""
+        ),
         Table("Importance of columns", ["column", "total", "± 95 %", "by itself", "in interaction"], rows),
     )
 
@@ -331,7 +358,7 @@ def _dependence(facts: Facts, column: UserColumn) -> Chart:
 
     title = f"Dependence on “{shortened(column.name)}”"
     chart = svg(title, draw)
-    at, mean, sd = (values[:: 1 if column.categories else 3] for values in drawn)
+    at, mean, sd = (values[:: 1 if column.labels else 3] for values in drawn)
     head = [shortened(column.name), f"mean {shortened(facts.expected_target)}", "from", "to"]
     places = [drawing.place_text(column, place) for place in at]
     return Chart(chart, title, _table(title, head, places, mean, mean - drawing.Z95 * sd, mean + drawing.Z95 * sd))
