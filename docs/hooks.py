@@ -12,6 +12,18 @@ WIDTH = 90
 EXAMPLE = re.compile(r"^\[examples/(\w+)\.py\]\(\.\./examples/\1\.py\)$", re.MULTILINE)
 
 
+def on_startup(**_: Any) -> None:
+    """Print the types of docstrings such as {"log", "yeo-johnson"} as they are; griffe reads their strings as code."""
+    from griffe._internal.docstrings import numpy
+
+    parse = numpy.parse_docstring_annotation
+
+    def parse_unless_literal(annotation: str, *args: Any, **kwargs: Any) -> Any:
+        return annotation if '"' in annotation else parse(annotation, *args, **kwargs)
+
+    numpy.parse_docstring_annotation = parse_unless_literal
+
+
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """The page with its generated parts."""
     if page.file.src_uri == "commands.md":

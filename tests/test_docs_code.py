@@ -127,7 +127,6 @@ WITH_CODE = [page for page in PAGES if page not in ELSEWHERE and {"python", "sh"
 
 
 @pytest.mark.parametrize("page", WITH_CODE)
-@pytest.mark.filterwarnings("ignore:.*priors")
 @pytest.mark.filterwarnings("ignore:Optimization failed")
 @pytest.mark.filterwarnings("ignore:Left out, since they are not informative")
 def test_the_code_of_a_page_runs_and_prints_what_the_page_says(

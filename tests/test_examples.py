@@ -1,6 +1,7 @@
 """Every example runs, and draws its picture."""
 
 import importlib.util
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -8,12 +9,13 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parent.parent / "examples"
-LONG = ("gpytorch_multitask", "synthetic3")
-"""These take more than a few seconds."""
-EXAMPLES = [
-    pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in LONG else [])
-    for path in sorted(FOLDER.glob("*.py"))
-]
+HAS_BROWSER = bool(shutil.which("chromium") or shutil.which("google-chrome"))
+MARKS = {
+    "gpytorch_multitask": pytest.mark.slow,
+    "synthetic3": pytest.mark.slow,
+    "report": [pytest.mark.slow, pytest.mark.skipif(not HAS_BROWSER, reason="needs Chromium (Debian: chromium)")],
+}
+EXAMPLES = [pytest.param(path, id=path.stem, marks=MARKS.get(path.stem, ())) for path in sorted(FOLDER.glob("*.py"))]
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of arrays of torch in Matplotlib

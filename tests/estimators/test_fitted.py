@@ -66,5 +66,6 @@ def test_a_notebook_shows_the_facts_of_a_fit_beside_the_diagram_of_scikit_learn(
     shown = model._repr_mimebundle_()["text/html"]
     assert "sk-" in shown
     assert "8 points for 40 rows" in shown
+    assert all(f">{name}</th>" in shown for name, _ in model.decisions_)
     with sklearn.config_context(display="text"):
         assert list(model._repr_mimebundle_()) == ["text/plain"]

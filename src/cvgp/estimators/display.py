@@ -1,12 +1,14 @@
 """A fitted estimator in a notebook, as a page of its own, and as a model of another library."""
 
 import math
+from collections.abc import Iterable
 from html import escape
 from importlib import import_module  # of report and adapters, which import estimators
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
 from cvgp.errors import optional_packages, printable
@@ -58,11 +60,25 @@ class PageMixin(BaseEstimator):  # type: ignore[misc]
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)
-        if "text/html" in bundle and hasattr(self, "_gp"):
-            facts = {name: escape(printable(fact)) for name, fact in model_facts(self).items()}
-            rows = "".join(f"<tr><th scope='row'>{name}</th><td>{fact}</td></tr>" for name, fact in facts.items())
-            bundle["text/html"] += f"<table>{rows}</table>"
-        return bundle
+        return bundle | ({"text/html": self._repr_html_()} if "text/html" in bundle else {})
+
+    def _repr_html_(self) -> str:
+        """What was fitted and decided; the diagram of scikit-learn is below it, or alone before a fit."""
+        diagram: str = estimator_html_repr(self)
+        if not hasattr(self, "_gp"):
+            return diagram
+        facts = _html_table(["model", type(self).__name__], model_facts(self).items())
+        choices = [
+            (
+                name,
+                choice.taken,
+                choice.reason or ", ".join(f"{own} {s:.3f}" for own, (s, _) in choice.candidates.items()),
+            )
+            for name, choice in getattr(self, "decisions_", ())
+        ]
+        head = ["decision", "taken", "reason, or log-likelihood per unseen row"]
+        decided = _html_table(head, choices) if choices else ""  # a merged model has decided nothing
+        return f"{facts}{decided}<details><summary>Parameters</summary>{diagram}</details>"
 
 
 class DisplayMixin(PageMixin):
@@ -87,6 +103,19 @@ class DisplayMixin(PageMixin):
         with optional_packages():
             botorch = import_module("cvgp.adapters.botorch")
         return botorch.from_regressor(self)
+
+
+def _html_table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table of lines with their names first; these are the library's own, and other cells may hold anything."""
+    left = "style='text-align:left'"
+    lines = [
+        f"<tr><th {left}>{name}</th>"
+        + "".join(f"<td {left}>{escape(printable(cell))}</td>" for cell in cells)
+        + "</tr>"
+        for name, *cells in rows
+    ]
+    names = "".join(f"<th {left}>{name}</th>" for name in head)
+    return f"<table><thead><tr>{names}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
 
 
 def number(value: float, digits: int = 3) -> str:
