@@ -126,7 +126,7 @@ def plot_relevance(model: CVGPRegressor, ax: Axes | None = None, top: int = 10) 
     bars = ax.barh(at, share - alone, left=alone, xerr=error, ecolor=drawing.GRAY, **light)
     ax.set_yticks(at, labels=[drawing.as_label(columns[j].name, 24) for j in shown])
     ax.bar_label(bars, [f"{value:.2f}" for value in share], padding=3)
-    ax.set_xlim(0.0, 1.15 * float((share + error).max(initial=0.01)))  # with room for the numbers
+    ax.set_xlim(0.0, 1.25 * float((share + error).max(initial=0.01)))  # with room for the numbers
     ax.set(xlabel="share of the variance", title="Importance")
     ax.legend(loc="lower right", frameon=False, fontsize="small")
     return ax
