@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from cvgp import Coreset, CVGPClassifier, CVGPRegressor, TrainingOptions, plots, read_table
 from cvgp.errors import InvalidInputError
+from cvgp.estimators.display import number
 from tests.flat_options import make_regressor
 
 Data = tuple[pd.DataFrame, np.ndarray]
@@ -113,6 +114,32 @@ def test_the_axis_of_a_column_covers_the_data_and_far_pseudo_points_do_not_stret
     line, (low, high) = ax.lines[0].get_xdata(), ax.get_ylim()
     np.testing.assert_allclose(line[[0, -1]], [data[0]["strong"].min(), data[0]["strong"].max()], rtol=1e-6)
     assert high - low < 8 * data[1].std()
+
+
+def test_true_and_false_are_drawn_by_their_names() -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"size": rng.normal(size=80), "garden": rng.random(80) < 0.5})
+    table["price"] = table["size"] + 2.0 * table["garden"]
+    model = make_regressor(20, max_iter=20, n_neighbors=0, noise="constant", random_state=0).fit(table, "price")
+    ax = plots.plot_partial_dependence(model, "garden", Figure().add_subplot())
+    without, garden = ax.lines[0].get_ydata()
+    assert tick_labels(ax) == ["false", "true"]
+    assert garden - without == pytest.approx(2.0, abs=0.3)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (0.012345, "0.0123"),
+        (2013.2, "2013"),
+        (92730.4, "92,700"),
+        (44000, "44,000"),
+        (-1234567.0, "-1,230,000"),
+    ],
+)
+def test_numbers_are_written_as_people_do(value: float, text: str) -> None:
+    assert number(value) == text
 
 
 def test_a_text_column_is_drawn_by_category(table_model: CVGPRegressor, ax: Axes) -> None:

@@ -68,16 +68,12 @@ class PageMixin(BaseEstimator):  # type: ignore[misc]
         if not hasattr(self, "_gp"):
             return diagram
         facts = _html_table(["model", type(self).__name__], model_facts(self).items())
-        choices = [
-            (
-                name,
-                choice.taken,
-                choice.reason or ", ".join(f"{own} {s:.3f}" for own, (s, _) in choice.candidates.items()),
-            )
-            for name, choice in getattr(self, "decisions_", ())
-        ]
+        choices = []
+        for name, choice in getattr(self, "decisions_", ()):  # a merged model has decided nothing
+            scores = ", ".join(f"{own} {score:.3f}" for own, (score, _) in choice.candidates.items())
+            choices.append((name, choice.taken, choice.reason or scores))
         head = ["decision", "taken", "reason, or log-likelihood per unseen row"]
-        decided = _html_table(head, choices) if choices else ""  # a merged model has decided nothing
+        decided = _html_table(head, choices) if choices else ""
         return f"{facts}{decided}<details><summary>Parameters</summary>{diagram}</details>"
 
 

@@ -321,7 +321,6 @@ def moments(part: VecchiaRows, u: InducingPosterior) -> tuple[Tensor, Tensor]:
 
 
 PART_BYTES = 8_000_000  # of a kernel matrix of the rows near new points that is held at a time, in the cache
-FEWEST_SHARED = 2  # points per set of neighbors, on average, from which on the points of a set share a factorization
 
 
 class NeighborProcess:
@@ -346,7 +345,7 @@ class NeighborProcess:
         x = self._checked(x)
         near = self.index.nearest(x, self.num_neighbors)
         sets, of = self._sets(near)
-        if FEWEST_SHARED * len(sets) > len(x):
+        if 2 * len(sets) > len(x):  # too few of them share
             part = self._given_nearest(x, near)
             return part.eta_y + part.phi @ self.u.mean
         Psi_x, f_mean = self.points.features(x), x.new_empty(len(x), self.data.y.shape[1])
@@ -364,15 +363,11 @@ class NeighborProcess:
 
     def _sets(self, near: Tensor) -> tuple[Tensor, Tensor]:
         """The distinct sets `[s, k]` of neighbors `[n, k]`, and the set of each line `[n]`."""
-        keys, of = torch.unique(self._codes[near].sum(1), return_inverse=True)
+        # Each row has a random number of 64 bits, and the sum of these is that of one set alone.
+        codes = torch.randint(-(2**62), 2**62, (len(self.data.x),), generator=torch.Generator().manual_seed(0))
+        keys, of = torch.unique(codes.to(near)[near].sum(1), return_inverse=True)
         first = torch.full_like(keys, len(near)).scatter_reduce_(0, of, torch.arange(len(near)).to(of), "amin")
         return near[first].sort(1).values, of
-
-    @cached_property
-    def _codes(self) -> Tensor:
-        """Random numbers of 64 bits `[N]`, whose sum is that of one set of rows alone."""
-        codes = torch.randint(-(2**62), 2**62, (len(self.data.x),), generator=torch.Generator().manual_seed(0))
-        return codes.to(self.data.x.device)
 
     def _weights(self, sets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Inputs `[s, k, D]` of sets of rows `[s, k]`, and the weights of K_xN `[s, k, Q]` and Psi_x `[s, M, Q]`."""

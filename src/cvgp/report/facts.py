@@ -221,9 +221,10 @@ def _about_the_rows(facts: Facts) -> list[str]:
             "mean of the target, with wide intervals."
         )
     if drift.shares:
+        shares = {name: f"{share:.0%}" for name, share in drift.shares.items()}
         found.append(
-            f"These rows differ from the training rows in the distribution of {_listed(_percent(drift.shares))}: some "
-            "share of the rows differs by this much, and not by chance. Scores on such rows say little about others."
+            f"These rows differ from the training rows in the distribution of {_listed(shares)}: some share of rows "
+            "differs by this much, and not by chance. Scores on such rows say little about others."
         )
     if drift.target is not None:
         found.append(
@@ -261,10 +262,6 @@ def _listed(named: dict[str, str]) -> str:
     shown = [f"“{shortened(name)}” ({words})" for name, words in list(named.items())[:5]]
     left = len(named) - len(shown)
     return ", ".join(shown) + (f" and {left} more columns" if left else "")
-
-
-def _percent(shares: dict[str, float]) -> dict[str, str]:
-    return {name: f"{share:.0%}" for name, share in shares.items()}
 
 
 def _share_of_known(facts: Facts) -> float:

@@ -34,17 +34,11 @@ if TYPE_CHECKING:
 
 MODEL_NAMES = {"cvgp": "this model", "boosting": "gradient boosting", "linear": "linear", "constant": "constant"}
 MODEL_NAMES["frequencies"] = "class frequencies"
-MOST_CHARTS, FEWEST_BARS, MOST_BARS, MOST_POINTS, MOST_CELLS = 6, 6, 20, 100, 12
+MOST_CHARTS, FEWEST_BARS, MOST_BARS = 6, 6, 20
 BINS, FEWEST_IN_BIN, MOST_ERRORS = 10, 5, 800  # groups of rows along a column, and dots in a chart of errors
-CHOICES = {
-    "dates": "dates",
-    "target_transform": "transform of the target",
-    "input_warp": "transform of the columns",
-    "n_coreset": "pseudo-points",
-    "n_neighbors": "nearest training rows",
-    "solver": "training",
-    "audit": "check on unseen rows",
-}
+CHOICES = {"target_transform": "transform of the target", "input_warp": "transform of the columns"}
+CHOICES |= {"n_coreset": "pseudo-points", "n_neighbors": "nearest training rows", "solver": "training"}
+CHOICES |= {"audit": "check on unseen rows"}
 INK = "#1c1e21"
 THEME = {INK: "--ink", drawing.BLUE.lower(): "--blue", drawing.ORANGE.lower(): "--orange", drawing.GRAY: "--gray"}
 """Colors of charts that become variables of the page's style, which knows them for light and dark."""
@@ -125,7 +119,6 @@ def make_report(
             "quality": [_calibration(facts), _predicted(facts)],
             "errors": [_errors(facts, column) for column in columns],
             "coreset": _coreset(facts),
-            "points": _points(facts),
             "dependence": [_dependence(facts, column) for column in columns],
         }
     environment = Environment(
@@ -317,15 +310,6 @@ def _coreset(facts: Facts) -> list[Chart]:
         charts.append(Chart(svg(title, draw), f"{title}: areas are weights{colors}."))
     weights = svg("Weights", partial(pictures.plot_weights, facts.model))
     return [*charts, Chart(weights, "Weights of the pseudo-points.")]
-
-
-def _points(facts: Facts) -> Table:
-    coreset, columns = facts.model.coreset_, facts.columns[:MOST_CELLS]
-    order = drawing.used_points(coreset.beta)[:MOST_POINTS]
-    cells = [[drawing.place_text(column, at) for at in drawing.places(coreset.X[order], column)] for column in columns]
-    outputs = coreset.y.reshape(len(coreset), -1)[order, facts.output]
-    head = ["point", *(shortened(column.name) for column in columns), shortened(facts.target), "weight"]
-    return _table("The heaviest pseudo-points", head, range(1, len(order) + 1), *cells, outputs, coreset.beta[order])
 
 
 def _relevance(facts: Facts) -> Chart:
