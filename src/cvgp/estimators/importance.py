@@ -26,7 +26,7 @@ MOST_PREDICTIONS, MOST_WITH_NEIGHBORS = 2**15, 2**13
 SHARE_OF_A_COLUMN, LARGEST_SHARE = 0.002, 0.1  # of a time limit
 LEAST_ROWS, MOST_ROWS, FEWEST_ROWS = 1024, 2048, 64  # the last one where columns are many
 LARGEST = 1e100
-CLEAR = 2.0  # standard errors by which an index differs from zero, or it is zero
+CLEAR, SMALLEST = 2.0, 1e-6  # standard errors, and share of the variance, up to which an index is zero
 
 
 class SobolIndices(NamedTuple):
@@ -50,7 +50,7 @@ class SobolIndices(NamedTuple):
     @classmethod
     def bounded(cls, first_order: Array, total: Array, total_error: Array) -> SobolIndices:
         """From estimates, which chance and correlated columns may take out of their range."""
-        known = np.where(total > CLEAR * total_error, np.clip(total, 0.0, 1.0), 0.0)
+        known = np.where(total > np.maximum(CLEAR * total_error, SMALLEST), np.clip(total, 0.0, 1.0), 0.0)
         found = cls(np.clip(first_order / np.maximum(total, 1.0), 0.0, known), known, np.minimum(total_error, 1.0))
         for array in found:
             array.flags.writeable = False  # a model keeps them
@@ -87,7 +87,7 @@ class ImportanceMixin(BaseEstimator):  # type: ignore[misc]
         >>> import cvgp, numpy as np
         >>> X = np.random.default_rng(0).uniform(-1, 1, (200, 3))
         >>> model = cvgp.CVGPRegressor(n_coreset=40, random_state=0).fit(X, X[:, 0] * X[:, 1])
-        >>> model.sobol_indices().total.round(1).tolist()
+        >>> model.sobol_indices().total.round().tolist()
         [1.0, 1.0, 0.0]
         """
         check_is_fitted(self)

@@ -27,7 +27,7 @@ LEVELS = np.linspace(0.0, 1.0, PARTS + 1)  # the first and the last quantile are
 DIGITS = 7  # of quantiles, more than a sample determines
 FALSE_ALARMS = 0.01  # the probability of any warning about rows that are like the training rows
 SMALLEST_DRIFT = 0.1  # difference of shares that is worth a warning
-MARGIN, FAR = 0.05, 0.5  # beyond the range of the training rows, in widths of it
+MARGIN, FAR = 0.05, 1.5  # beyond the range of the training rows, in widths of it
 
 
 class Drift(NamedTuple):
