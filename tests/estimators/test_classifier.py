@@ -199,6 +199,19 @@ def test_few_rows_of_many_columns_are_no_worse_than_logistic_regression() -> Non
     assert "linear" in model.decisions_.kernel.candidates
 
 
+@pytest.mark.slow
+def test_steps_in_the_log_odds_get_a_rough_kernel() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4000, 6))
+    f = 4.0 * (X[:, 0] > 0.3) - 3.0 * (X[:, 1] > 0.0) * (X[:, 2] < 0.5) - 1.0
+    y = (rng.uniform(size=4000) < 1 / (1 + np.exp(-f))).astype(int)
+    model = CVGPClassifier(random_state=0).fit(X[:2000], y[:2000])
+    smooth = CVGPClassifier(kernel="matern32", random_state=0).fit(X[:2000], y[:2000])
+    assert model.kernel_name_ == "matern32+matern12"
+    ours, other = (log_loss(y[2000:], one.predict_proba(X[2000:])) for one in (model, smooth))
+    assert ours < other
+
+
 def test_a_time_limit_is_kept() -> None:
     X, y = moons(6000)
     model = CVGPClassifier(random_state=0, max_time=0.05).fit(X, y)

@@ -97,6 +97,18 @@ def test_a_variance_that_is_not_learned_stays() -> None:
     assert found.latents.first.kernel.outputscale.item() == before
 
 
+def test_clear_classes_get_a_wider_f_which_makes_left_out_rows_likelier() -> None:
+    latents, rows = problem("softmax", 400)
+    scores = torch.stack([rows.x[:, 0].sin() * 2.0, rows.x[:, 1], -rows.x[:, 1]], 1)
+    rows = rows._replace(y=scores.argmax(1).double())  # without any noise
+    asked, free = (
+        fit_latents(latents.copied(), rows, Run.alone(seed=0), most_rows=1000, widen=widen) for widen in (1.0, None)
+    )
+    found, known = (fit.latents.first.kernel.outputscale.item() for fit in (free, asked))
+    assert found >= 4.0 * known
+    assert free.left_out.density > asked.left_out.density
+
+
 @pytest.mark.parametrize("kind", [*KINDS, *CLAMPED])
 def test_steps_never_lower_the_bound(kind: str) -> None:
     latents, rows = problem(kind)

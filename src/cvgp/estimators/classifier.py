@@ -44,10 +44,12 @@ class CVGPClassifier(WithTraining, PageMixin, ImportanceMixin, ClassifierMixin, 
     Parameters
     ----------
     n_coreset : int or "auto"
-        Number of pseudo-points M. ``auto`` takes the fewest that predict unseen rows about as well as many.
+        Number of pseudo-points M. ``auto`` is 200, or for up to 200 rows the fewest that predict unseen rows about as
+        well as many.
     kernel : str, gpytorch kernel or None
         As for `CVGPRegressor`. None is ``matern32``; where rows are few for the columns, one lengthscale for all
-        columns beside a linear kernel, and a linear kernel alone, are tried too.
+        columns beside a linear kernel, and a linear kernel alone, are tried too, and ``matern32+matern12`` where they
+        are many.
     ard : bool
         Learn one lengthscale per column rather than one for all.
     input_warp : {"auto", "identity", "rank", "mixed"}

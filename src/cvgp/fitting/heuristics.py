@@ -97,6 +97,10 @@ class Heuristics:
     """Used to learn the kernel; sites are solved for with all rows."""
     largest_latent_coreset: int = 200
     """Each latent value costs as much as a regression, so fewer points are affordable."""
+    rough_latent_rows: int = 1000
+    """With as many, a rough kernel beside the smooth one is tried for classes: log-odds often have steps."""
+    rough_trial_rows: int = 2000
+    """By which both are learned for the choice."""
     latent_rows_per_column: float = 20.0
     """With fewer, one lengthscale and a linear kernel are tried too."""
 

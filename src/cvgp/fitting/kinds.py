@@ -2,11 +2,12 @@
 
 The input warp, the initial kernel and the size of the coreset are chosen by a regression on linked targets: classes as
 -1 and 1, counts as logarithms. If rows are few for the columns, one lengthscale beside a linear kernel, and a linear
-kernel alone, are tried too, by cross-validation of the whole fit.
+kernel alone, are tried too, by cross-validation of the whole fit. If rows of classes are many, a sum with a rough
+kernel is tried, by rows that are left out.
 """
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -14,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from gpytorch.kernels import Kernel
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
@@ -22,10 +24,10 @@ from cvgp.data.scaling import Scaling, learn_warped_scaling
 from cvgp.data.source import MemorySource
 from cvgp.fitting.checkpoint import open_checkpoint
 from cvgp.fitting.compare import STANDARD_ERRORS, Scores, cluster_weight, compare, folds_of, weight_of
-from cvgp.fitting.decide import Request, decide, start_to_json
+from cvgp.fitting.decide import Begun, Request, decide, start_to_json
 from cvgp.fitting.decisions import Choice, Decisions
-from cvgp.fitting.kernel import starting_kernel, with_priors
-from cvgp.fitting.latents import LatentFit, Latents, Stream, fit_latents, multiply_variance
+from cvgp.fitting.kernel import ROUGH_KERNELS, starting_kernel, with_priors
+from cvgp.fitting.latents import SCALE_FACTOR, LatentFit, Latents, Stream, fit_latents, multiply_variance, widened
 from cvgp.fitting.monitor import FitLog, Run
 from cvgp.fitting.options import ModelOptions, TrainingOptions
 from cvgp.fitting.prepare import FitData, choose_scaling, decide_warp, scaled_rows, spread_of
@@ -69,7 +71,8 @@ def fit_kind(
     exposure = 1.0 if rows.exposure is None else np.average(rows.exposure, weights=weight)
     usual = rows.y[:, 0] if rows.exposure is None else rows.y[:, 0] * exposure / rows.exposure
     start_y = likelihood.linked(usual).reshape(len(rows.x), -1)
-    if not isinstance(likelihood, Classes):
+    of_classes = isinstance(likelihood, Classes)
+    if not of_classes:
         # A regression without any noise would begin with huge scales, and with fewer points than they need.
         start_y = start_y + LEAST_NOISE * start_y.std() * run.rng("linked").standard_normal(start_y.shape)
     linked = rows._replace(y=start_y, exposure=None)
@@ -86,21 +89,27 @@ def fit_kind(
     with nullcontext() if folder is None else open_checkpoint(folder, run, source, *facts) as checkpoint:
         stored = None if checkpoint is None else checkpoint.load_decisions()
         pinned = replace(stored or pinned, n_neighbors=None, solver=None)
-        # Classes and counts need neither a site for each row nor a rough kernel.
-        few = replace(h, exact_seconds=0.0, largest_coreset=h.largest_latent_coreset)
-        named = replace(options, kernel=DEFAULT_KERNEL) if options.kernel is None else options
-        request = Request(data, named, settings, choosing._replace(heuristics=few), pinned)
-        begun = decide(request)
+        # A regression on classes sees too little of what more points gain, and of the steps in their log-odds.
+        most, is_long = h.largest_latent_coreset, of_classes and len(rows.x) >= h.least_rows_to_choose
+        sizes = replace(h, largest_coreset=most, smallest_coreset=most if is_long else h.smallest_coreset)
+        few = choosing._replace(heuristics=replace(sizes, exact_seconds=0.0))
+
+        def begin_with(kernel: str | Kernel | None) -> Begun:
+            return decide(Request(data, replace(options, kernel=kernel), settings, few, pinned))
+
+        begun = begin_with(DEFAULT_KERNEL if options.kernel is None else options.kernel)
         constant = torch.as_tensor(likelihood.constant(rows.y[:, 0], weight) - np.log(exposure), device=source.device)
         scaled = plain.tensors(rows, device=options.device)
         # Numbers vary as much on the scale of f as their logarithms do; the logits of clear classes vary more.
-        factor = LATENT_VARIANCE if isinstance(likelihood, Classes) else scaling.y_scale[0] ** 2
+        factor = LATENT_VARIANCE if of_classes else scaling.y_scale[0] ** 2
         widen = partial(multiply_variance, factor=factor)
+        about = scaled, likelihood, constant, choosing
+        if options.kernel is None and of_classes and pinned.kernel is None and run.has_time:
+            begun = _rougher(begun, partial(begin_with, *ROUGH_KERNELS), widen, *about)
         start, kernel_choice = begun.model, begun.decisions.kernel
         if options.kernel in (None, "auto") and options.ard and pinned.kernel is None:
-            start, kernel_choice = _fewer_parameters(
-                start, scaled, likelihood, constant, choosing, kernel_choice, widen
-            )
+            start, kernel_choice = _fewer_parameters(start, kernel_choice, widen, *about)
+        wider = None if kernel_choice is None else kernel_choice.value.get("wider")
         widen(start)
         alone = Choice("none", {"count": 0, "brief": False}, "not for classes and counts")
         made = {"input_warp": warp_choice, "kernel": kernel_choice, "n_neighbors": alone}
@@ -111,23 +120,56 @@ def fit_kind(
         if blocks is not None:
             every = Stream(lambda: map(partial(plain.tensors, device=options.device), blocks()), run.group)
         latents = Latents.begin(start, constant, likelihood)
-        found = fit_latents(latents, scaled, run, most_rows=h.latent_rows, every=every, checkpoint=checkpoint)
+        found = fit_latents(
+            latents, scaled, run, most_rows=h.latent_rows, widen=wider, every=every, checkpoint=checkpoint
+        )
     if run.group.rank == 0:
         _warn_if_simpler_is_better(found, likelihood, run)
     solver = Choice(LATENT_SOLVER, None, "", {}, run.budget.seconds - begin)
     return KindFit(found, scaling, replace(decisions, solver=solver))
 
 
-def _fewer_parameters(
-    model: CVGP,
+def _rougher(
+    smooth: Begun,
+    begin: Callable[[], Begun],
+    widen: Callable[[CVGP], None],
     rows: Rows[Tensor],
     likelihood: Likelihood,
     constant: Tensor,
     run: Run,
+) -> Begun:
+    """Where rows of classes are many: the start with a rough part, if rows that are left out are likelier with it."""
+    h, seconds = run.heuristics, run.budget.seconds
+    if len(rows.x) < max(h.rough_latent_rows, h.latent_rows_per_column * rows.x.shape[1]):
+        return smooth
+    starts, scores = (smooth, begin()), dict[str, Scores]()
+    for begun in starts:
+        latents = Latents.begin(begun.model, constant, likelihood).copied()
+        widen(latents.first)
+        quiet = run.part(0.1)._replace(log=FitLog())
+        found = fit_latents(latents, rows, quiet, most_rows=h.rough_trial_rows, tol=TRIAL_TOLERANCE)
+        scores[name_of_kernel(begun.model.kernel)] = found.left_out
+    by_smooth, by_rough = (found.density for found in scores.values())
+    taken = starts[int(run.agreed(by_rough > by_smooth))]
+    known = taken.decisions.kernel
+    assert known is not None, "a fit has a kernel"
+    choice = replace(known, candidates=Choice.scored(scores), seconds=run.budget.seconds - seconds)
+    return taken._replace(decisions=taken.decisions.with_choice("kernel", choice))
+
+
+def _fewer_parameters(
+    model: CVGP,
     choice: Choice | None,
     widen: Callable[[CVGP], None],
+    rows: Rows[Tensor],
+    likelihood: Likelihood,
+    constant: Tensor,
+    run: Run,
 ) -> tuple[CVGP, Choice | None]:
-    """Where rows are few for the columns: ARD, one lengthscale beside a line, or a line, by cross-validated density."""
+    """Where rows are few for the columns: ARD, one lengthscale beside a line, or a line, by cross-validated density.
+
+    The value of the choice also says by how much to multiply the prior variance of f after the fit.
+    """
     h, dims = run.heuristics, rows.x.shape[1]
     if not dims * h.latent_rows_per_column > len(rows.x) > 2 * FOLDS or dims < 2:
         return model, choice
@@ -142,27 +184,41 @@ def _fewer_parameters(
     candidates[f"{name}+linear, one lengthscale"] = with_kernel(f"{name}+linear")
     candidates["linear"] = with_kernel("linear")
     folds = folds_of(rows.x, rows.cluster, FOLDS, run.rng("folds"))
+    parts = [(rows.take(folds != fold), rows.take(folds == fold)) for fold in range(FOLDS)]
+
+    def scored(fits: Sequence[Latents]) -> Scores:
+        return Scores.join([density_of(fit, unseen) for fit, (_, unseen) in zip(fits, parts, strict=True)])
+
+    found: dict[str, list[Latents]] = {}
     scores: dict[str, Scores] = {}
     for label, candidate in candidates.items():
         if scores and not run.has_time:
             break
-        parts = []
-        for fold in range(FOLDS):
-            inside, outside = rows.take(folds != fold), rows.take(folds == fold)
+        found[label] = []
+        for seen, _ in parts:
             latents = Latents.begin(candidate, constant, likelihood).copied()
             widen(latents.first)
             quiet = run.part(0.05)._replace(log=FitLog())
-            found = fit_latents(latents, inside, quiet, most_rows=h.latent_rows, tol=TRIAL_TOLERANCE)
-            parts.append(density_of(found.latents, outside))
-        scores[label] = Scores.join(parts)
+            fit = fit_latents(latents, seen, quiet, most_rows=h.latent_rows, tol=TRIAL_TOLERANCE, widen=1.0)
+            found[label].append(fit.latents)
+        scores[label] = scored(found[label])
     best = max(scores, key=lambda label: scores[label].density)
     taken = list(candidates)[int(run.agreed(list(candidates).index(best)))]
+    fits, so_far, factor = found[taken], scores[taken], 1.0
+    while run.has_time and isinstance(likelihood, Classes):
+        sources = [MemorySource(*seen, group=run.group) for seen, _ in parts]
+        fits = [widened(fit, seen, SCALE_FACTOR)[0] for fit, seen in zip(fits, sources, strict=True)]
+        wider = scored(fits)
+        scores[f"{taken}, variance times {factor * SCALE_FACTOR:g}"] = wider
+        if not run.agreed(compare(wider, so_far).is_clear):
+            break
+        so_far, factor = wider, factor * SCALE_FACTOR
     seconds = (0.0 if choice is None else choice.seconds) + run.budget.seconds - begin
     found_scores, chosen = Choice.scored(scores), candidates[taken]
-    value = None if choice is None else choice.value
+    value = {} if choice is None else choice.value
     if chosen is not model:
         value = start_to_json(Start(chosen.kernel, chosen.mean, chosen.noise.item())) | {"ard": False}
-    return chosen, Choice(taken, value, "few rows for the columns", found_scores, seconds)
+    return chosen, Choice(taken, value | {"wider": factor}, "few rows for the columns", found_scores, seconds)
 
 
 @torch.no_grad()

@@ -21,9 +21,9 @@ from cvgp.coreset import Coreset
 from cvgp.data.rows import Array, Rows
 from cvgp.data.source import MemorySource
 from cvgp.fitting.checkpoint import LBFGS_FILE, Checkpoint
-from cvgp.fitting.compare import Scores, cluster_weight, members, weight_of
+from cvgp.fitting.compare import Scores, cluster_weight, compare, members, weight_of
 from cvgp.fitting.monitor import Phase, Run
-from cvgp.gp.bounds import Statistics, gather_whitened, whitener
+from cvgp.gp.bounds import Statistics, gather_whitened
 from cvgp.gp.bounds.elbo import marginals
 from cvgp.gp.kernels import (
     cross_matrix,
@@ -34,10 +34,10 @@ from cvgp.gp.kernels import (
     release,
 )
 from cvgp.gp.likelihoods import Classes, Expected, Likelihood
-from cvgp.gp.linalg import inverse_from_factor, plus_identity, safe_cholesky
+from cvgp.gp.linalg import backward_from, inverse_from_factor, inverse_lower, plus_identity, safe_cholesky
 from cvgp.gp.model import CVGP
 from cvgp.gp.posterior import Factor, factorize, kl_divergence, leave_one_out, mean, variance
-from cvgp.gp.sites import best_coreset
+from cvgp.gp.sites import SMALLEST_WEIGHT, best_weights
 from cvgp.objectives import CHUNK_ROWS, PriorObjective, searched_parameters, summed_backward
 from cvgp.optim import Progress, Result, Status, minimize_lbfgs, read_vector, write_vector
 from cvgp.parallel.group import Group, sum_of
@@ -55,7 +55,7 @@ MOST_ROUNDS = 40
 SCALE_FACTOR, SCALE_STEPS = 4.0, 6  # of the variance of f, and of the sites after each change of it
 TOLERANCE = 1e-4  # nats per row: rounds end when they gain less
 SITE_TOLERANCE = 1e-6
-SMALLEST_WEIGHT, SMALLEST_SHARE = 1e-6, 1e-3  # of a site at the start, in precision and as a share
+LEAST_PRECISION, SMALLEST_SHARE = 1e-6, 1e-3  # of a site at the start, in precision and as a share
 MOST_KEPT = 20_000_000  # numbers of K_cx that are kept between passes
 
 
@@ -152,7 +152,7 @@ class SitesObjective:
         is_first = float(self.group.rank == 0)  # what is not a sum over rows is counted by one process
         value = (weight * expected.value).sum() - is_first * f.kl.detach().sum()
         slopes = [(weight[:, None] * part).mT for part in (expected.slope, -0.5 * expected.curvature)]
-        torch.autograd.backward([f.mean, f.variance, f.kl], [*slopes, torch.full_like(f.kl, -is_first)])
+        backward_from([f.mean, f.variance, f.kl], [*slopes, torch.full_like(f.kl, -is_first)])
         return value + is_first * self._prior.value_and_backward(is_first)
 
 
@@ -162,7 +162,8 @@ class _Matrices:
     def __init__(self, model: CVGP, source: Source) -> None:
         self.model, self.source = model, source
         self.K_cc = model.jittered_covariance()
-        self.L_inv = whitener(self.K_cc)
+        self.L_K = safe_cholesky(self.K_cc, "K_cc")
+        self.L_inv = inverse_lower(self.L_K)
         self.jitter = (self.K_cc.diagonal() - diagonal(model.kernel, model.X_c)).mean().clamp_min(0.0).item()
         is_small = isinstance(source, MemorySource) and source.local_rows * len(model.X_c) <= MOST_KEPT
         self._kept = list(self._made()) if is_small else None
@@ -258,10 +259,12 @@ def solve_sites(
             found = []
             for place in range(len(models)):
                 sums = here.sums[place]
-                usual = max(sums.Phi.trace().item() / len(sums.b), SMALLEST_WEIGHT)
+                usual = max(sums.Phi.trace().item() / len(sums.b), LEAST_PRECISION)
                 start = torch.full_like(sums.b[:, 0], usual) if points is None else points.w[place]
-                best = best_coreset(matrices.K_cc, sums, start)
-                found.append((_alpha(matrices.K_cc, best.y_c[:, 0], best.w), best.w))
+                # Rows change with the sites, so one step of the weights is enough.
+                w = best_weights(matrices.L_K, sums.Phi, start, SMALLEST_WEIGHT * start.max(), most_steps=1).w
+                C_inv_b = torch.cholesky_solve(sums.b, safe_cholesky(plus_identity(sums.Phi), "C = I + Phi"))
+                found.append((matrices.L_inv.mT @ C_inv_b[:, 0], w))
             return _Points(*(torch.stack(values) for values in zip(*found, strict=True)))
 
         points = None if fresh else _present(models, matrices) if begin is None else full_step(begin, None)
@@ -319,15 +322,20 @@ def _with_best_scale(latents: Latents, rows: Source, found: Solved, run: Run) ->
     for factor in (SCALE_FACTOR, 1.0 / SCALE_FACTOR):
         before = latents
         while run.has_time:
-            other = latents.copied()
-            multiply_variance(other.first, factor)
-            new = solve_sites(other, rows, steps=SCALE_STEPS)
+            other, new = widened(latents, rows, factor)
             if new.value - found.value < SITE_TOLERANCE * found.weight:
                 break
             latents, found = other, new
         if latents is not before:
             break
     return latents, found
+
+
+def widened(latents: Latents, rows: Source, factor: float) -> tuple[Latents, Solved]:
+    """A copy whose f has a larger prior variance, and the bound there."""
+    other = latents.copied()
+    multiply_variance(other.first, factor)
+    return other, solve_sites(other, rows, steps=SCALE_STEPS)
 
 
 class LatentFit(NamedTuple):
@@ -349,10 +357,14 @@ def fit_latents(
     *,
     most_rows: int,
     tol: float = TOLERANCE,
+    widen: float | None = None,
     every: Source | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> LatentFit:
     """Learn kernel and pseudo-inputs in turn with the sites, from up to `most_rows` rows; then solve for all.
+
+    At the end, the prior variance of f is multiplied by `widen`, or by as much as makes rows of classes that are left
+    out clearly likelier: the bound, which is loosest for clear classes, prefers too small a variance.
 
     All rows are `every`, if there are more. Each process of a group is given the same rows, and works on its part.
     """
@@ -394,15 +406,22 @@ def fit_latents(
             status = ended
             break
     release(latents.first.kernel, latents.first.likelihood)
-    if every is None and len(learning.x) == len(rows.x):
-        found = solve_sites(latents, some, steps=FIRST_STEPS)
-    else:
-        found = solve_sites(latents, every or whole, steps=FIRST_STEPS, begin=found)
+    final = some if every is None and len(learning.x) == len(rows.x) else every or whole
+    found = solve_sites(latents, final, steps=FIRST_STEPS, begin=None if final is some else found)
+    if widen not in (None, 1.0):
+        latents, found = widened(latents, final, widen)
+    left_out = left_out_scores(latents, learning, found)
+    while widen is None and run.has_time and isinstance(latents.likelihood, Classes):
+        other, new = widened(latents, final, SCALE_FACTOR)
+        scores = left_out_scores(other, learning, new)
+        if not run.agreed(compare(scores, left_out).is_clear):
+            break
+        latents, found, left_out = other, new, scores
     for place, model in enumerate(latents.models):
         # A weight of one stands for a row.
         model.set_site_noise_offset(1.0 / found.precision[place].item() - NO_NOISE)
     result = Result(status, -found.value / found.weight, evaluations)
-    return LatentFit(latents, found.value, result, found.weight, learning, left_out_scores(latents, learning, found))
+    return LatentFit(latents, found.value, result, found.weight, learning, left_out)
 
 
 @torch.no_grad()

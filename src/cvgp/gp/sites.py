@@ -69,10 +69,10 @@ class WeightPoint(NamedTuple):
     G_inv: Tensor  # [M, M]
 
 
-def best_weights(L_K: Tensor, Phi: Tensor, w_start: Tensor, floor: Tensor) -> WeightPoint:
+def best_weights(L_K: Tensor, Phi: Tensor, w_start: Tensor, floor: Tensor, most_steps: int = MOST_STEPS) -> WeightPoint:
     """The site precisions w >= floor that maximize the covariance part of the bound (§5.3), from `w_start` [M] on."""
     here = _at(w_start.clamp_min(floor), L_K, Phi)
-    for _ in range(MOST_STEPS):
+    for _ in range(most_steps):
         direction = _solve_for_weights(here, L_K, Phi, floor) - here.w
         step, there = 1.0, _at(here.w + direction, L_K, Phi)
         while there.value < here.value and step > SHORTEST_STEP:
