@@ -50,7 +50,7 @@ def commands() -> str:
 
     sections = []
     for words in called_by(typer.main.get_command(app)):
-        shown = CliRunner().invoke(app, [*words, "--help"], prog_name="cvgp", env={"COLUMNS": str(WIDTH)})
+        shown = CliRunner().invoke(app, [*words, "--help-all"], prog_name="cvgp", env={"COLUMNS": str(WIDTH)})
         sections.append(f"## cvgp {' '.join(words)}\n\n```text\n{shown.stdout.strip()}\n```")
     return "\n\n".join(sections)
 

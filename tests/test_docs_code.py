@@ -163,7 +163,11 @@ def command_lines() -> list[tuple[str, str]]:
 @pytest.fixture(scope="module")
 def help_of() -> Callable[[tuple[str, ...]], str]:
     """What a command prints about itself, asked for once."""
-    return cache(lambda words: CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "300"}).output)
+    return cache(
+        lambda words: (
+            CliRunner().invoke(app, [*words, "--help-all" if words else "--help"], env={"COLUMNS": "300"}).output
+        )
+    )
 
 
 @pytest.mark.parametrize(("page", "line"), command_lines())

@@ -119,7 +119,7 @@ class CVGPWarning(UserWarning):
     >>> import warnings, cvgp
     >>> with warnings.catch_warnings():
     ...     warnings.simplefilter("ignore", cvgp.CVGPWarning)  # or "error"
-    ...     model = cvgp.CVGPRegressor(random_state=0).fit([[1.0], [1.0], [1.0]], [1.0, 2.0, 3.0])
+    ...     model = cvgp.CVGPRegressor(random_state=0).fit([[1.0], [2.0], [3.0]], [1.0, 1.0, 1.0])
     """
 
     def __str__(self) -> str:

@@ -159,7 +159,8 @@ def test_counts_with_exposure_are_fitted_and_predicted(run: Run, tmp_path: Path)
         (np.random.default_rng(0).normal(0.0, 1.0, 200), None),
         (np.random.default_rng(0).normal(50.0, 1.0, 200), None),
         (np.random.default_rng(0).poisson(500.0, 200), None),
-        (np.random.default_rng(0).integers(0, 2, 200), None),
+        (np.random.default_rng(0).integers(0, 2, 200), "--task classify"),
+        (np.random.default_rng(0).integers(1, 5, 200), "--task classify"),
     ],
 )
 def test_a_target_that_is_hardly_gaussian_gets_a_hint(y: np.ndarray, flag: str | None) -> None:

@@ -54,18 +54,18 @@ def assert_sensible(model: CVGPRegressor, x: np.ndarray) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"X": changed(X, math.nan)}, InvalidInputError, "NaN"),
         ({"X": changed(X, -math.inf)}, InvalidInputError, "infinity"),
-        ({"y": changed(Y, math.nan)}, InvalidInputError, "row 4"),
+        ({"y": Y * math.nan}, InvalidInputError, "none of its 40 rows has a target"),
         ({"y": changed(Y, math.inf)}, InvalidInputError, "infinity"),
         ({"X": changed(X, "red")}, InvalidInputError, "could not convert string"),
-        ({"y": changed(Y, "red")}, InvalidInputError, "could not convert string"),
+        ({"y": changed(Y, "red")}, InvalidTypeError, "'red'.*CVGPClassifier"),
         ({"X": X.astype(complex)}, InvalidInputError, "Complex data not supported"),
         ({"X": sparse.csr_matrix(X)}, InvalidTypeError, "dense"),
         ({"X": torch.tensor(X, dtype=torch.bfloat16)}, InvalidTypeError, "BFloat16"),
         ({"X": X[:0], "y": Y[:0]}, InvalidInputError, "minimum of 1 is required"),
         ({"X": X[:, :0]}, InvalidInputError, "minimum of 1 is required"),
         ({"X": X[:, 0]}, InvalidInputError, "reshape"),
+        ({"X": X[:1], "y": Y[:1]}, InvalidInputError, "at least 2"),
         ({"y": Y[:-1]}, InvalidInputError, "inconsistent numbers of samples"),
         ({"y": 1e200 * Y}, InvalidInputError, "another unit"),
         ({"y": 1e-200 * Y}, InvalidInputError, "another unit"),
@@ -104,7 +104,6 @@ def test_wrong_noise_is_refused_by_fit_and_predict(noise: Any, message: str, fit
 
 
 REQUESTS: list[tuple[Callable[[CVGPRegressor], object], type, str]] = [
-    (lambda m: m.predict(changed(X, math.nan)), InvalidInputError, "NaN"),
     (lambda m: m.predict(changed(X, "red")), InvalidInputError, "could not convert string"),
     (lambda m: m.predict(X[:0]), InvalidInputError, "minimum of 1 is required"),
     (lambda m: m.predict(MASKED_X), InvalidInputError, r"^X is a masked array .*Leave these rows out, or fill"),
@@ -152,10 +151,7 @@ def test_other_names_of_columns_to_predict_are_refused() -> None:
 @pytest.mark.parametrize("standardize", [True, False])
 @pytest.mark.parametrize("solver", ["lbfgs", "adam"])
 @pytest.mark.filterwarnings("ignore:y is .* in every row")
-def test_one_row_and_a_constant_target_are_predicted(solver: str, standardize: bool) -> None:
-    model = regressor(solver=solver, standardize=standardize).fit(X[:1], Y[:1])
-    assert_sensible(model, X)
-    assert model.predict(X[:1])[0] == pytest.approx(Y[0])
+def test_a_constant_target_is_predicted(solver: str, standardize: bool) -> None:
     for value in (0.0, 5.0, -3e12, 2e-12):
         model = regressor(solver=solver, standardize=standardize).fit(X, np.full(N, value))
         mean, sd = model.predict(np.vstack([X, [[50.0, 50.0]]]), return_std=True)
@@ -164,7 +160,7 @@ def test_one_row_and_a_constant_target_are_predicted(solver: str, standardize: b
         np.testing.assert_allclose(sd, size / N, rtol=1e-3)
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 4])
+@pytest.mark.parametrize("count", [2, 3, 4])
 @pytest.mark.parametrize("k", [1, 10])
 @pytest.mark.filterwarnings("ignore:y is .* in every row")
 def test_a_few_rows_are_fitted_with_and_without_neighbors(count: int, k: int) -> None:

@@ -13,8 +13,8 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import StratifiedKFold, cross_val_score
 
 import cvgp
-from cvgp import CVGPClassifier, CVGPRegressor, read_table
-from cvgp.errors import InvalidInputError, InvalidTypeError
+from cvgp import CVGPClassifier, CVGPRegressor
+from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError
 from cvgp.estimators.persistence import save
 
 
@@ -90,15 +90,16 @@ def test_a_table_in_a_file_gives_the_model_of_a_frame(tmp_path: Path) -> None:
     np.testing.assert_allclose(of_file.class_prior_, frame["kind"].value_counts(normalize=True).sort_index())
 
 
-def test_rows_of_a_file_without_a_label_are_named_or_skipped(tmp_path: Path) -> None:
+def test_rows_without_a_label_are_left_out(tmp_path: Path) -> None:
     frame = colored_table()
     frame.loc[[5, 9], "kind"] = None
     frame.to_csv(tmp_path / "a.csv", index=False)
-    with pytest.raises(InvalidInputError, match="data row 6: column 'kind' is missing"):
-        CVGPClassifier().fit(tmp_path / "a.csv", "kind")
-    table = read_table(tmp_path / "a.csv", "kind", on_bad_rows="skip")
-    model = CVGPClassifier(n_coreset=5, random_state=0).fit(table)
+    with pytest.warns(CVGPWarning, match="missing in 2 of"):
+        model = CVGPClassifier(n_coreset=5, random_state=0).fit(tmp_path / "a.csv", "kind")
     assert (model.n_rows_, model.n_bad_rows_) == (298, 2)
+    with pytest.warns(CVGPWarning, match="missing in 2 of"):
+        of_labels = CVGPClassifier(n_coreset=5, random_state=0).fit(frame.drop(columns="kind"), frame["kind"])
+    assert of_labels.elbo_ == model.elbo_
 
 
 @pytest.mark.parametrize(
@@ -226,8 +227,7 @@ def test_a_time_limit_is_kept() -> None:
     [
         (np.zeros(20), "at least two"),
         (np.linspace(0, 1, 20), "continuous|Unknown label type"),
-        (np.array(["a", None] * 10, dtype=object), "10 of 20 rows have no label"),
-        (np.arange(20.0) * np.nan, "20 of 20 rows have no label"),
+        (np.arange(20.0) * np.nan, "none of its 20 rows has a target"),
     ],
 )
 def test_labels_that_cannot_be_used_are_refused(y: np.ndarray, message: str) -> None:

@@ -148,8 +148,8 @@ def test_a_weight_counts_as_a_row_given_as_often(neighbors: int) -> None:
     ("X_new", "y_new", "message"),
     [
         (np.zeros((3, 5)), np.zeros(3), "features"),
-        (np.full((3, 2), np.nan), np.zeros(3), "NaN"),
-        (np.zeros((3, 2)), np.array([0.0, np.nan, 0.0]), "NaN"),
+        (np.full((3, 2), np.inf), np.zeros(3), "infinity"),
+        (np.zeros((3, 2)), np.array([0.0, np.inf, 0.0]), "infinity"),
         (np.zeros((3, 2)), np.zeros((3, 2)), "outputs"),
         (np.zeros((3, 2)), np.zeros(4), "inconsistent"),
     ],

@@ -291,20 +291,24 @@ def test_names_that_stand_twice_are_refused() -> None:
         make_regressor(**OPTIONS).fit(twice, Y)
 
 
-def test_missing_targets_are_an_error_unless_their_rows_are_skipped() -> None:
+def test_rows_without_a_target_are_left_out_of_frames() -> None:
     gappy = Y.where(Y.index % 10 > 0)
-    with pytest.raises(InvalidInputError, match=r"data row 1: column 'price' is missing.*on_bad_rows='skip'"):
-        make_regressor(**OPTIONS).fit(X, gappy)
-    model = make_regressor(**OPTIONS).fit(read_table(X.assign(y=gappy), "y", on_bad_rows="skip"))
-    assert (model.n_bad_rows_, model.n_rows_) == (15, 135)
+    with pytest.warns(CVGPWarning, match="missing in 15 of 150"):
+        model = make_regressor(**OPTIONS).fit(X, gappy)
+    skipped = make_regressor(**OPTIONS).fit(read_table(X.assign(y=gappy), "y", on_bad_rows="skip"))
+    assert model.n_bad_rows_ == skipped.n_bad_rows_ == 15
+    assert model.elbo_ == skipped.elbo_
 
 
-def test_missing_targets_beside_numbers_are_named_with_the_way_to_skip_them() -> None:
-    y = np.array([1.0, np.nan, 2.0, np.nan])
-    with pytest.raises(
-        InvalidInputError, match=r"2 of 4 rows have no target, the first are row 2, 4\..*on_bad_rows='skip'"
-    ):
-        make_regressor(**OPTIONS).fit(np.ones((4, 1)), y)
+def test_rows_without_a_target_are_left_out_of_arrays_with_all_that_is_beside_them() -> None:
+    rng = np.random.default_rng(0)
+    x, group, weight = rng.normal(size=(60, 2)), np.arange(60) % 12, rng.uniform(0.5, 1.5, 60)
+    y = np.where(np.arange(60) % 10 > 0, x[:, 0], np.nan)
+    has_y = ~np.isnan(y)
+    with pytest.warns(CVGPWarning, match="missing in 6 of 60"):
+        model = make_regressor(**OPTIONS).fit(x, y, weight, groups=group)
+    complete = make_regressor(**OPTIONS).fit(x[has_y], y[has_y], weight[has_y], groups=group[has_y])
+    assert model.elbo_ == complete.elbo_
 
 
 def test_text_as_the_target_is_refused() -> None:

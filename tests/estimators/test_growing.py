@@ -95,7 +95,7 @@ def frame_inputs_of(model: CVGPRegressor, rows: pd.DataFrame) -> np.ndarray:
         ((20, X[:, :1], Y), "2 features"),
         ((20, X, Y[:5]), "inconsistent numbers of samples"),
         ((20, X, np.stack([Y, Y], 1)), "the 1 outputs"),
-        ((20, np.where(X > 1.9, np.nan, X), Y), "NaN"),
+        ((20, np.where(X > 1.9, np.inf, X), Y), "infinity"),
         ((20, X, Y, -np.ones(N)), "weights are at least 0"),
         ((20, X, Y, None, -np.ones(N)), "variances"),
     ],

@@ -230,9 +230,9 @@ def test_weights_and_known_noise_are_columns(tmp_path: Path, in_parts: None) -> 
 
 def test_bad_rows_are_skipped_on_request_and_counted(tmp_path: Path, in_parts: None) -> None:
     table = rows()
-    table.loc[100:199, "y"] = np.nan
+    table.loc[100:199, "y"] = np.inf
     write_parts(tmp_path, table, cuts=(3000,))
-    with pytest.raises(InvalidInputError, match=r"part-0\.parquet, data row 101: column 'y' is missing.*on_bad_rows"):
+    with pytest.raises(InvalidInputError, match=r"part-0\.parquet, data row 101: column 'y' is infinite.*on_bad_rows"):
         fit(tmp_path)
     model = make_regressor(**OPTIONS).fit(read_table(tmp_path, "y", on_bad_rows="skip"))
     assert model.n_bad_rows_ == 100

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cvgp import CVGPRegressor
-from cvgp.errors import CVGPError, CVGPWarning, FactorizationError, InvalidInputError
+from cvgp.errors import CVGPError, InvalidInputError
 from tests.flat_options import make_regressor
 from tests.robustness.fuzz_fits import HASTY, PLAIN, run_fit
 
@@ -29,19 +29,6 @@ def test_weights_beyond_the_range_are_refused(weight: float) -> None:
 def test_a_noise_in_other_units_than_y_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="noise_variance must be in the units of y"):
         regressor().fit(X, 1e-59 * Y, noise_variance=np.full(30, 1e300))
-
-
-def test_a_greedy_start_on_constant_columns_fits() -> None:
-    model = regressor(init="greedy", kernel="rbf", input_warp="identity")
-    with pytest.warns(CVGPWarning, match="one value in all rows"):
-        model.fit(np.ones((30, 2)), Y)
-    np.testing.assert_allclose(model.predict(np.ones((1, 2))), Y.mean(), atol=0.05)
-
-
-def test_a_greedy_start_with_a_kernel_that_is_zero_everywhere_is_refused() -> None:
-    model = regressor(init="greedy", kernel="linear", input_warp="identity")
-    with pytest.warns(CVGPWarning, match="one value in all rows"), pytest.raises(FactorizationError):
-        model.fit(np.ones((30, 2)), Y)
 
 
 @pytest.mark.parametrize("solver", ["lbfgs", "adam"])

@@ -180,7 +180,7 @@ def test_categories_of_rows_that_are_left_out_are_not_learned(
 # Bad rows.
 
 
-@pytest.mark.parametrize(("column", "value"), [("b", np.inf), ("y", np.nan), ("y", -np.inf)])
+@pytest.mark.parametrize(("column", "value"), [("b", np.inf), ("y", -np.inf)])
 def test_a_bad_row_is_named_by_file_and_row_or_left_out_on_request(tmp_path: Path, column: str, value: float) -> None:
     rows = frame()
     rows.loc[[31_234, 39_999], column] = value
@@ -230,7 +230,7 @@ def test_options_that_cannot_be_are_refused(options: dict[str, Any], words: str)
     ("rows", "options", "words"),
     [
         (TABLE[["price"]], {}, "at least one beside"),
-        (TABLE.assign(price=[1, None, None, 4]), {}, r"data row 2: column 'price' is missing.*on_bad_rows='skip'"),
+        (TABLE.assign(price=[1, np.inf, None, 4]), {}, r"data row 2: column 'price' is infinite.*on_bad_rows='skip'"),
         (TABLE.assign(price="x"), {}, "'price' must hold numbers"),
         (TABLE.assign(**{"color=red": 1.0}), {}, "two features the same name"),
         (TABLE.assign(size=np.inf), {"on_bad_rows": "skip"}, "No row .* is left"),

@@ -15,11 +15,13 @@ COMMANDS = {
     "fit": ("fit", "Fit a model to a table and save it."),
     "predict": ("predict", "Write a table with predictions beside its columns."),
     "evaluate": ("scores", "Score predictions of a table that has the target."),
+    "compare": ("scores", "Compare two models by their predictions."),
     "report": ("scores", "Write a page about a model and its predictions."),
     "plot": ("scores", "Draw one page of pictures of a model."),
     "info": ("info", "Describe a model."),
     "coreset": ("info", "Write the pseudo-points of a model as a table."),
     "merge": ("info", "Make one model from models of disjoint tables."),
+    "prune": ("info", "Make a smaller model."),
     "demo": ("demo", "Make a table; fit, predict, evaluate and draw it."),
 }
 
@@ -45,7 +47,7 @@ app = typer.Typer(
     cls=_Commands,
     help="Gaussian process regression and classification for tables, with a learned coreset.",
     epilog="Exit codes: 0 done, 1 failure, 2 wrong use, 130 interrupted, 143 terminated.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},  # which all commands inherit
     # A traceback is for programming errors alone, and then it should be the plain one.
     pretty_exceptions_enable=False,
@@ -58,10 +60,20 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+FIRST_STEPS = """\
+cvgp predicts a column of a table from the others, with intervals. Type next:
+  cvgp demo                  to see every step on a table that it makes
+  cvgp fit TABLE.csv --target COLUMN --test-size .2 --out MODEL.cvgp
+  cvgp predict MODEL.cvgp NEW.csv --out PREDICTIONS.csv
+  cvgp --help                for all commands, cvgp COMMAND --help for one"""
+
+
 @app.callback()
 def _common(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    pass
+    if context.invoked_subcommand is None:
+        typer.echo(FIRST_STEPS)

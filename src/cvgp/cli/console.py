@@ -9,6 +9,7 @@ import math
 import signal
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from typer.core import TyperGroup
 
 from cvgp.errors import CVGPError, MissingFileError, optional_packages, printable_json, printable_lines
 from cvgp.parallel import launched
+from cvgp.progress import listening
 
 FAILURE, WRONG_USE = 1, 2
 INTERRUPTED, TERMINATED = 130, 143  # by convention 128 and the number of the signal: SIGINT is 2, SIGTERM 15
@@ -93,6 +95,74 @@ def _print_rows(table: Any, rows: Iterable[Sequence[str]]) -> None:
     sys.stdout.flush()
 
 
+SOON = 2.0  # seconds until progress is shown
+
+
+class _Shown:
+    """Progress as a bar on a terminal, which goes when the work is done, or as lines in a log."""
+
+    def __init__(self, limit: float | None) -> None:
+        self.limit, self.start = limit, time.perf_counter()
+        self.work, self.done, self.begun, self.last, self.next = "", 0, self.start, self.start, self.start + SOON
+        self.bar: Any = None
+
+    def __call__(self, work: str, done: int, total: int) -> None:
+        now = time.perf_counter()
+        if work != self.work or done < self.done:
+            self.work, self.begun = work, self.last
+        self.done, self.last = done, now
+        if now < self.next:
+            return
+        left = self.left(now, done, total) if 0 < done < total else ""
+        if is_terminal():
+            self.next = now + 0.1
+            self.move_bar(work, done, total, left)
+        elif left:
+            self.next = now + 10.0
+            note(f"{work}: {done} of {total}, {left}")
+
+    def left(self, now: float, done: int, total: int) -> str:
+        """The time left, in words."""
+        seconds = (now - self.begun) * (total - done) / done
+        if self.limit is not None:
+            seconds = min(seconds, max(self.limit - (now - self.start), 0.0))
+        return f"about {seconds:.0f} s left" if seconds >= 1.0 else "nearly done"
+
+    def move_bar(self, work: str, done: int, total: int, left: str) -> None:
+        """Draw the bar of the present work."""
+        if self.bar is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+            about, at_end = (TextColumn(text, markup=False) for text in ("{task.description}", "{task.fields[left]}"))
+            columns = (SpinnerColumn(), about, BarColumn(), TimeElapsedColumn(), at_end)
+            self.bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self.bar.add_task(work, left="")
+            self.bar.start()
+        self.bar.update(0, description=work, left=left, completed=done, total=total if total > 1 else None)
+
+
+@contextmanager
+def progress(*, quiet: bool = False, limit: float | None = None) -> Iterator[None]:
+    """Show how far long work has come, and the time that it needs, on the standard error; `limit` is in seconds."""
+    if quiet or launched().rank:
+        with listening(None):
+            yield
+        return
+    shown = _Shown(limit)
+    try:
+        with listening(shown):
+            yield
+    finally:
+        if shown.bar is not None:
+            shown.bar.stop()
+
+
+def is_terminal() -> bool:
+    """Whether somebody watches the standard error."""
+    return sys.stderr.isatty()
+
+
 class Terminated(KeyboardInterrupt):
     """The process was asked to end, by the SIGTERM that batch systems and containers send before they kill."""
 
@@ -107,7 +177,7 @@ class GuardedGroup(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was asked for."""
-        with _on_termination(_terminate), warnings.catch_warnings(), _messages(), optional_packages():
+        with _on_termination(_terminate), warnings.catch_warnings(), _messages(), optional_packages(), progress():
             warnings.showwarning = lambda message, *where, **more: _complain("Warning:", message)
             return super().invoke(ctx)
 

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
-from enum import StrEnum
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,24 +16,105 @@ import typer
 from scipy.stats import skew
 
 from cvgp.cli import options
-from cvgp.cli.console import note, print_result, terminate_between_iterations
+from cvgp.cli.console import (
+    is_terminal,
+    note,
+    print_result,
+    print_table,
+    progress,
+    say,
+    terminate_between_iterations,
+)
 from cvgp.cli.info import summarize
+from cvgp.cli.predict import scored_rows, scores_of
 from cvgp.data.rows import Array
 from cvgp.errors import FileAccessError, InvalidInputError, WorkerError, printable
 from cvgp.estimators.classifier import CVGPClassifier
 from cvgp.estimators.display import model_facts
+from cvgp.estimators.predictive import score_rows
 from cvgp.estimators.regressor import CVGPRegressor
-from cvgp.fitting.options import TrainingOptions
 from cvgp.gp.kernels import parse_kernel_name
 from cvgp.parallel import launched
 from cvgp.parallel.group import current_group, process_group
 from cvgp.tables.apply import near_names
 from cvgp.tables.classes import are_classes, with_classes
-from cvgp.tables.table import Table, names_in, read_table
+from cvgp.tables.read import Opened
+from cvgp.tables.splits import split_table
+from cvgp.tables.table import Table, TrainingTable, names_in, read_table
 
-Task = StrEnum("Task", ["CLASSIFY", "REGRESS"])
-FEWEST_VALUES = 3  # with two values they are classes
 SMALL_COUNT, CLEAR_SKEW = 10.0, 1.0  # the median of counts, and the skewness of a long tail
+FEW_LABELS = 10  # different whole numbers, which may name classes
+
+
+@dataclass
+class Asked:
+    """What a command line asks to be fitted: a table, and an estimator with its options."""
+
+    context: typer.Context
+    data: str
+    target: str
+    columns: dict[str, Any]
+    text: dict[str, Any]
+    model: dict[str, Any]
+    of_classes: dict[str, Any]
+    training: dict[str, Any]
+    task: str | None
+
+    def table(self) -> Table:
+        """The table, with the classes of its target unless this is a number."""
+        if self.task is not None:
+            options.refuse_others(self.context, self.task, f"--task is {self.task}")
+        if self.model["kernel"] not in (None, "auto"):
+            try:
+                parse_kernel_name(self.model["kernel"])
+            except InvalidInputError as error:
+                raise typer.BadParameter(str(error), param_hint="'--kernel'") from error
+        given = {**self.columns, **options.csv_options(self.text)}
+        reading: dict[str, Any] = {
+            name: [n for words in value for n in names_in(words)] if isinstance(value, list) else value
+            for name, value in given.items()
+            if value is not None
+        }
+        opened = read_table(self.data, self.target, **reading)
+        how = opened.reading
+        self._check_target(opened.names, f"{self.data}, read with {how.describe()}," if how.sep else self.data)
+        if self.task == "classify" or (self.task is None and are_classes(opened.opened, self.target)):
+            options.refuse_others(self.context, "classify", f"{self.target!r} is a class")
+            opened = with_classes(opened)
+            if self.task is None:
+                count = len(opened.classes)
+                note(f"{self.target!r} is not a number, so a classifier of its {count} classes is fitted.")
+        else:
+            options.refuse_others(self.context, "regress", f"{self.target!r} is a number")
+        return opened
+
+    def splits(self, table: Table, **how: Any) -> Iterator[tuple[Table, Opened]]:
+        """Pairs of the table to fit, and the one to score, as it was read."""
+        raw = read_table(self.data, **options.csv_options(self.text)).opened
+        for train, test in split_table(raw, self.target, groups=self.columns["groups"], **how):
+            yield replace(table, opened=replace(table.opened, chosen=train.chosen), _learned={}), test
+
+    def estimator(self, table: Table, *, verbose: bool) -> Any:
+        """A regressor, or a classifier if the target is a class."""
+        estimator: Any = CVGPRegressor(verbose=int(verbose))
+        if table.label is not None:
+            estimator = CVGPClassifier(**self.of_classes, verbose=int(verbose))
+        known = {name: value for name, value in self.model.items() if name in estimator.get_params()}
+        return estimator.set_params(**known, **{f"training__{name}": value for name, value in self.training.items()})
+
+    def hint(self, table: TrainingTable) -> None:
+        """Print what the target seems to be, if an option may suit it better."""
+        if self.model["likelihood"] == "gaussian" and self.model["target_transform"] in ("auto", "identity"):
+            rows, _ = table.rows.sample_in_numbers()
+            if self.task is None and (hint := likelihood_hint(rows.y[:, 0])) is not None:
+                note(f"{self.data}: {self.target} holds {hint}")
+
+    def _check_target(self, columns: list[str], data: str) -> None:
+        if self.target not in columns:
+            meant = " or ".join(map(repr, near_names(self.target, columns)))
+            hint = f"did you mean {meant}? It has" if meant else "it has"
+            names = ", ".join(map(printable, columns))
+            raise typer.BadParameter(f"{data} has no column {self.target!r}; {hint} {names}.", param_hint="'--target'")
 
 
 def fit(
@@ -41,65 +122,52 @@ def fit(
     data: Annotated[
         str,
         typer.Argument(
-            metavar="DATA", help="A table: CSV, TSV, JSON lines, Excel, Parquet or Feather; a file, a glob or a folder."
+            metavar="DATA", help="A table, as CSV, JSON lines, Excel, Parquet or Feather: a file, a glob or a folder."
         ),
     ],
-    target: Annotated[str, typer.Option(help="The column to predict; all others are features.")],
+    target: Annotated[str, typer.Option(metavar="COLUMN", help="The column to predict; all others are features.")],
     out: Annotated[Path, typer.Option(metavar="MODEL", help="Where to save the model.")],
-    columns: Annotated[
-        dict[str, Any],
-        options.OptionsOf(read_table, "Columns and rows", leave_out=("data", "target", *options.TEXT_FORMAT)),
-    ],
+    columns: options.ColumnOptions,
     text: options.TextFormat,
-    model: Annotated[
-        dict[str, Any],
-        options.OptionsOf(
-            CVGPRegressor, "What to learn", leave_out=("verbose", "training"), defaults={"random_state": 0}
-        ),
-    ],
-    of_classes: Annotated[
-        dict[str, Any], options.OptionsOf(CVGPClassifier, "What to learn", only=("class_weight", "link"))
-    ],
-    training: Annotated[
-        dict[str, Any], options.OptionsOf(TrainingOptions, "How to train", leave_out=("callbacks", "heuristics"))
-    ],
-    task: Annotated[
-        Task | None, typer.Option(help="What to fit; by default, text, and true and false, are classes.")
+    model: options.ModelOptions,
+    of_classes: options.ClassOptions,
+    training: options.TrainingOfCommand,
+    test_size: Annotated[
+        float | None,
+        typer.Option(metavar="SHARE", help="Hold out a share of the rows, such as .2, and score it."),
     ] = None,
+    time_column: Annotated[
+        str | None, typer.Option("--time", metavar="COLUMN", help="With --test-size, hold out the latest rows.")
+    ] = None,
+    task: options.TaskOption = None,
     overwrite: options.Overwrite = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    quiet: options.Quiet = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Fit a model to a table and save it.
 
-    Text columns become indicators, or effects of their levels where these are many. What is not given is chosen from
-    the data.
+    What is not given is chosen from the data.
     """
     start, is_first = time.perf_counter(), launched().rank == 0
-    reading = {
-        name: [n for words in given for n in names_in(words)] if isinstance(given, list) else given
-        for name, given in {**columns, **options.csv_options(text)}.items()
-        if given is not None
-    }
     if is_first:
         options.check_output(out, data, overwrite=overwrite)
-    if task is not None:
-        options.refuse_others(context, task, f"--task is {task}")
-    _check_kernel(model["kernel"])
+    if time_column is not None and test_size is None:
+        raise typer.BadParameter("says which rows to hold out; give --test-size too.", param_hint="'--time'")
+    if test_size is not None and launched().world > 1:
+        raise typer.BadParameter("is for one process; start one alone.", param_hint="'--test-size'")
+    asked = Asked(context, data, target, columns, text, model, of_classes, training, task)
     how_to_continue = partial(_how_to_continue, training["checkpoint_dir"])
     with process_group():  # alone, unless torchrun started other processes beside this one
-        opened = _open(context, data, target, reading, task, quiet)
-        estimator: Any = CVGPRegressor(verbose=int(not quiet))
-        if opened.label is not None:
-            estimator = CVGPClassifier(**of_classes, verbose=int(not quiet))
-            model = {name: value for name, value in model.items() if name in estimator.get_params()}
-        elif not quiet and model["likelihood"] == "gaussian" and model["target_transform"] in ("auto", "identity"):
-            rows, _ = opened.learn(current_group()).rows.sample_in_numbers()
-            if (hint := likelihood_hint(rows.y[:, 0])) is not None:
-                note(f"{data}: {target} holds {hint}")
-        estimator.set_params(**model, **{f"training__{name}": value for name, value in training.items()})
+        opened, held_out = asked.table(), None
+        if test_size is not None:
+            ((opened, held_out),) = asked.splits(opened, test_size=test_size, time=time_column)
+        _describe(opened, data, quiet)
+        estimator = asked.estimator(opened, verbose=not quiet and not is_terminal())
+        if opened.label is None and not quiet:
+            asked.hint(opened.learn(current_group()))
         # Progress goes to the standard error. A group is ended by its first worker, between two iterations of all.
-        with how_to_continue(), redirect_stdout(sys.stderr), terminate_between_iterations() as end_here:
+        shown = progress(quiet=quiet or not is_terminal(), limit=model["max_time"])
+        with how_to_continue(), redirect_stdout(sys.stderr), terminate_between_iterations() as end_here, shown:
             estimator.set_params(training__callbacks=[end_here] if is_first else [])
             estimator.fit(opened)
     if not is_first:
@@ -109,24 +177,21 @@ def fit(
     seconds = time.perf_counter() - start
     facts = {"model": str(out), "target": target, "seconds": seconds, **summarize(estimator)}
     facts |= {"rows_dropped": estimator.schema_["n_dropped"], "rows_skipped": estimator.n_bad_rows_}
-    print_result(as_json, facts, {**model_facts(estimator), "time": f"{seconds:.1f} s", "saved": str(out)})
+    lines = {**model_facts(estimator), "time": f"{seconds:.1f} s", "saved": str(out)}
+    if held_out is None:
+        print_result(as_json, facts, lines)
+        return
+    rows = scored_rows(estimator, out, held_out, columns["on_bad_rows"])
+    scores = scores_of(estimator, rows)
+    print_result(as_json, facts | {"held_out": {"rows": len(rows.y), "scores": scores}}, lines)
+    if not as_json:
+        say(f"Scores of the {len(rows.y)} rows that were held out:")
+        print_table(["", *scores], score_rows(scores))
 
 
-def _open(
-    context: typer.Context, data: str, target: str, reading: dict[str, Any], task: str | None, quiet: bool
-) -> Table:
-    """The table, after a description of it on the standard error; with classes, unless the target is a number."""
-    opened = read_table(data, target, **reading)
-    how = opened.reading
-    _check_target(target, opened.names, f"{data}, read with {how.describe()}," if how.sep else data)
-    if task == "classify" or (task is None and are_classes(opened.opened, target)):
-        options.refuse_others(context, "classify", f"{target!r} is a class")
-        opened = with_classes(opened)
-        if task is None:
-            note(f"{target!r} is not a number, so a classifier of its {len(opened.classes)} classes is fitted.")
-    else:
-        options.refuse_others(context, "regress", f"{target!r} is a number")
-    table = opened.learn(current_group())
+def _describe(opened: Table, data: str, quiet: bool) -> None:
+    """Print how a table was read and what it has, on the standard error."""
+    how, table = opened.reading, opened.learn(current_group())
     if left_out := table.bad.summary():
         note(f"{data}: {left_out}.")
     if not quiet:
@@ -134,7 +199,6 @@ def _open(
             note(f"{data}: {how.describe()}")
         several = f", {launched().world} workers" if launched().world > 1 else ""
         note(f"{data}: {table.describe()}{several}")
-    return opened
 
 
 @contextmanager
@@ -151,32 +215,20 @@ def _how_to_continue(folder: Path | None) -> Iterator[None]:
         raise type(stop)(advice) from stop
 
 
-def _check_target(target: str, columns: list[str], data: str) -> None:
-    if target not in columns:
-        meant = " or ".join(map(repr, near_names(target, columns)))
-        hint = f"did you mean {meant}? It has" if meant else "it has"
-        raise typer.BadParameter(
-            f"{data} has no column {target!r}; {hint} {', '.join(map(printable, columns))}.", param_hint="'--target'"
-        )
-
-
 def likelihood_hint(y: Array) -> str | None:
     """What a target seems to be and the flag for it, in words; None if it may well be Gaussian."""
-    if len(np.unique(y)) < FEWEST_VALUES or y.min() < 0.0:
+    values, is_whole = np.unique(y), bool((y == np.round(y)).all())
+    if len(values) == 2:
+        return f"two values, {values[0]:g} and {values[1]:g}. If they are classes, --task classify suits."
+    if len(values) < 2 or y.min() < 0.0:
         return None
     is_skewed = skew(y) > CLEAR_SKEW
-    if (y == np.round(y)).all() and np.median(y) <= SMALL_COUNT and (y.min() == 0.0 or is_skewed):
+    if is_whole and np.median(y) <= SMALL_COUNT and (y.min() == 0.0 or is_skewed):
         return "small whole numbers from 0 on. If they count events, --likelihood poisson or negative_binomial suits."
+    if is_whole and len(values) <= FEW_LABELS and y.max() <= SMALL_COUNT:
+        return f"{len(values)} small whole numbers. If they name classes, --task classify suits."
     if y.min() > 0.0 and y.max() < 1.0:
         return "numbers between 0 and 1. If they are proportions, --likelihood beta suits."
     if y.min() > 0.0 and is_skewed:
         return "positive numbers with a long tail. --target-transform log or --likelihood gamma may suit better."
     return None
-
-
-def _check_kernel(name: str | None) -> None:
-    if name not in (None, "auto"):
-        try:
-            parse_kernel_name(name)
-        except InvalidInputError as error:
-            raise typer.BadParameter(str(error), param_hint="'--kernel'") from error

@@ -1,4 +1,4 @@
-"""`cvgp info`, `cvgp coreset` and `cvgp merge`: what a model file has, and models made from models."""
+"""`cvgp info`, `cvgp coreset`, `cvgp merge` and `cvgp prune`: what a model file has, and models made from models."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import cvgp
 from cvgp.cli.console import print_result
 from cvgp.cli.options import AsJson, ModelFile, OptionsOf, Overwrite, check_output
 from cvgp.cli.predict import free_names
-from cvgp.errors import printable
+from cvgp.errors import InvalidInputError, printable
 from cvgp.estimators.classifier import CVGPClassifier
 from cvgp.estimators.display import model_facts
 from cvgp.estimators.frames import feature_names, schema_of, user_columns
@@ -82,7 +82,13 @@ def merge(
     out: Annotated[Path, typer.Option(metavar="MODEL", help="Where to save the merged model.")],
     settings: Annotated[
         dict[str, Any],
-        OptionsOf(cvgp.merge, "How to merge", leave_out=("models",), defaults={"random_state": 0}),
+        OptionsOf(
+            cvgp.merge,
+            "How to merge",
+            ("n_coreset", "random_state"),
+            common=("n_coreset",),
+            defaults={"random_state": 0},
+        ),
     ],
     overwrite: Overwrite = False,
     as_json: AsJson = False,
@@ -92,6 +98,24 @@ def merge(
     merged = cvgp.merge([load(path) for path in model_files], **settings)
     merged.save(out)
     print_result(as_json, {"model": str(out), **summarize(merged)}, {**model_facts(merged), "saved": str(out)})
+
+
+def prune(
+    model_file: ModelFile,
+    out: Annotated[Path, typer.Option(metavar="MODEL", help="Where to save the smaller model.")],
+    settings: Annotated[dict[str, Any], OptionsOf(CVGPRegressor.prune, "", leave_out=("self",), common=("tolerance",))],
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make a smaller model: leave out the pseudo-points that matter least; no data are needed."""
+    check_output(out, model_file, overwrite=overwrite)
+    model = load(model_file)
+    if isinstance(model, CVGPClassifier):
+        raise InvalidInputError(f"{model_file} is a classifier, which cannot be pruned; fit it with fewer --n-coreset.")
+    dropped = model.prune(**settings)
+    model.save(out)
+    text = f"Left out {dropped} of {dropped + len(model.coreset_)} pseudo-points; saved {out}"
+    print_result(as_json, {"model": str(out), "points": len(model.coreset_), "left_out": dropped}, text)
 
 
 def summarize(model: CVGPRegressor | CVGPClassifier) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -22,8 +22,11 @@ from cvgp.estimators.latent import USED
 from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.files import atomic_write
 from cvgp.fitting.options import TrainingOptions
+from cvgp.progress import listening
 from cvgp.tables.cells import check_csv
 from cvgp.tables.table import read_table
+
+SEVERAL = 4  # choices that fit beside an option; the text of one with more names them
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ class OptionsOf:
     panel: str
     only: Sequence[str] = ()
     leave_out: Sequence[str] = ()
+    common: Sequence[str] = ()  # what `--help` shows; `--help-all` shows the others too
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
     def parameters(self) -> list[inspect.Parameter]:
@@ -45,7 +49,9 @@ class OptionsOf:
             if name in self.leave_out or (self.only and name not in self.only):
                 continue
             default = self.defaults.get(name, parameter.default)
-            settings: dict[str, Any] = {"help": described.get(name, ""), "rich_help_panel": self.panel}
+            settings: dict[str, Any] = {"help": described.get(name, "")}
+            if name not in self.common:
+                settings |= {"hidden": True, "rich_help_panel": self.panel}
             kind = _option_type(name, type(default) if name in self.defaults else hints[name], settings)
             default = None if kind == list[str] else default
             if isinstance(kind, type(StrEnum)) and default is not None:
@@ -59,9 +65,33 @@ TEXT_FORMAT = ("sep", "decimal", "thousands", "encoding")  # of `read_table`, in
 TextFormat = Annotated[
     dict[str, Any], OptionsOf(read_table, "How a text table is written (inferred if not given)", only=TEXT_FORMAT)
 ]
+RowOptions = Annotated[dict[str, Any], OptionsOf(read_table, "Rows", only=("on_bad_rows",))]
+ColumnOptions = Annotated[
+    dict[str, Any],
+    OptionsOf(read_table, "Columns and rows", leave_out=("data", "target", *TEXT_FORMAT), common=("groups", "drop")),
+]
+ModelOptions = Annotated[
+    dict[str, Any],
+    OptionsOf(
+        CVGPRegressor,
+        "What to learn",
+        leave_out=("verbose", "training"),
+        common=("likelihood", "max_time"),
+        defaults={"random_state": 0},
+    ),
+]
+ClassOptions = Annotated[dict[str, Any], OptionsOf(CVGPClassifier, "What to learn", only=("class_weight", "link"))]
+TrainingOfCommand = Annotated[
+    dict[str, Any], OptionsOf(TrainingOptions, "How to train", leave_out=("callbacks", "heuristics"))
+]
+Task = StrEnum("Task", ["CLASSIFY", "REGRESS"])
+TaskOption = Annotated[
+    Task | None, typer.Option(help="What to fit; by default, text, and true and false, are classes.")
+]
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A model that `cvgp fit` saved.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the file at --out if there is one.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.", hidden=True)]
 
 
 ESTIMATORS = {"regress": CVGPRegressor, "classify": CVGPClassifier}
@@ -117,6 +147,7 @@ def _option_type(name: str, kind: Any, settings: dict[str, Any]) -> Any:
         settings |= {"parser": _number_or(choices), "metavar": f"N|{'|'.join(choices)}"}
         return str
     if choices:
+        settings |= {"metavar": "NAME"} if len(choices) > SEVERAL else {}
         return StrEnum(name, {value.upper().replace("-", "_"): value for value in choices})
     return Path if os.PathLike in origins or not plain else plain[0]
 
@@ -129,6 +160,19 @@ def _number_or(choices: list[str]) -> Callable[[str], int | str]:
         raise typer.BadParameter(f"{text!r} is neither {known} nor a whole number of at least 0.")
 
     return read
+
+
+def _print_all(context: typer.Context, wanted: bool) -> None:
+    if wanted:
+        for parameter in context.command.params:
+            parameter.hidden = False  # type: ignore[attr-defined]
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+HelpAll = Annotated[
+    bool, typer.Option("--help-all", help="Show all options and exit.", callback=_print_all, is_eager=True)
+]
 
 
 def command(function: Callable[..., Any]) -> Any:
@@ -145,11 +189,17 @@ def command(function: Callable[..., Any]) -> Any:
             every.append(parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY))
 
     def run(**given: Any) -> Any:
+        is_quiet = given["quiet"]
+        given = {name: value for name, value in given.items() if name not in own}
         plain = {name: value.value if isinstance(value, StrEnum) else value for name, value in given.items()}
         for group, options in groups.items():
             plain[group] = {option.name: plain.pop(option.name) for option in options}
-        return function(**plain)
+        with listening(None) if is_quiet else nullcontext():
+            return function(**plain)
 
+    shared = {"quiet": Quiet, "help_all": HelpAll}
+    own = {name: kind for name, kind in shared.items() if name not in hints}
+    every += [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=k) for n, k in own.items()]
     run.__name__, run.__doc__ = function.__name__, function.__doc__
     run.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in every}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,16 +20,17 @@ from cvgp.estimators.classifier import CVGPClassifier
 from cvgp.estimators.frames import schema_of
 from cvgp.estimators.inputs import check_exposure
 from cvgp.estimators.persistence import load
-from cvgp.estimators.predictive import Predictive, ends_of_interval
+from cvgp.estimators.predictive import Predictive, ends_of_interval, scores_of_model
 from cvgp.estimators.regressor import CVGPRegressor
-from cvgp.tables.apply import Piece, load_rows, schema_reader
+from cvgp.progress import listening, tell
+from cvgp.report.facts import scores_of_baselines, scores_of_classes
+from cvgp.tables.apply import OnBadRows, Piece, load_rows, schema_reader
 from cvgp.tables.cells import label
 from cvgp.tables.classes import with_codes
 from cvgp.tables.columns import Schema
 from cvgp.tables.encode import Findings, Inputs, new_inputs
 from cvgp.tables.files import WRITTEN_ENDINGS, table_writer
 from cvgp.tables.read import Opened, open_table
-from cvgp.tables.table import read_table
 
 ADVICE = "Correct it, or leave the predictions of such rows empty (--on-bad-rows skip)."
 
@@ -40,7 +42,7 @@ def predict(
         str, typer.Argument(metavar="DATA", help="A table with the columns that the model needs; a glob or a folder.")
     ],
     out: Annotated[Path, typer.Option(help="The table to write; its ending says the format.")],
-    rows: Annotated[dict[str, Any], options.OptionsOf(read_table, "Rows", only=("on_bad_rows",))],
+    rows: options.RowOptions,
     text: options.TextFormat,
     level: Annotated[
         float, typer.Option(help="The probability that the target is between lower and upper, above 0 and below 1.")
@@ -98,27 +100,46 @@ def _probabilities(level: float, quantiles: str | None) -> tuple[float, ...]:
     return found
 
 
-def load_scored(
-    model: Any, path: Path, data: str, text: dict[str, Any]
-) -> tuple[Inputs, NDArray[Any], NDArray[np.float64] | None]:
-    """The rows of a table, their targets or labels [n], and their exposures [n] if the model has learned from some."""
-    schema = model_schema(model, path)
-    opened = open_table(data, options.csv_options(text), schema.reading)
+class Scored(NamedTuple):
+    """Rows with their targets or labels [n], and their exposures [n] if the model has learned from some."""
+
+    inputs: Inputs
+    y: NDArray[Any]
+    exposure: NDArray[np.float64] | None = None
+
+
+def load_scored(model: Any, path: Path, data: str, text: dict[str, Any], on_bad_rows: OnBadRows = "error") -> Scored:
+    """The rows of a table that has the target."""
+    opened = open_table(data, options.csv_options(text), model_schema(model, path).reading)
     note_reading(data, opened.reading)
-    if not isinstance(model, CVGPClassifier):
-        if not (exposure := model._gp.exposure):
-            inputs, y = load_rows(opened, schema)
-            return inputs, y[:, 0], None
-        inputs, y = load_rows(opened, replace(schema, target=(str(schema.target), exposure)))
-        return inputs, y[:, 0], check_exposure(y[:, 1], len(y))
-    inputs, y = load_rows(with_codes(opened, str(schema.target), model.classes_), schema)
-    return inputs, model.classes_[y[:, 0].astype(np.int64)], None
+    return scored_rows(model, path, opened, on_bad_rows)
+
+
+def scored_rows(model: Any, path: Path, opened: Opened, on_bad_rows: OnBadRows = "error") -> Scored:
+    """The rows of an open table that has the target."""
+    schema, load_all = model_schema(model, path), partial(load_rows, on_bad_rows=on_bad_rows)
+    if isinstance(model, CVGPClassifier):
+        inputs, y = load_all(with_codes(opened, str(schema.target), model.classes_), schema)
+        return Scored(inputs, model.classes_[y[:, 0].astype(np.int64)])
+    if not (exposure := model._gp.exposure):
+        inputs, y = load_all(opened, schema)
+        return Scored(inputs, y[:, 0])
+    inputs, y = load_all(opened, replace(schema, target=(str(schema.target), exposure)))
+    return Scored(inputs, y[:, 0], check_exposure(y[:, 1], len(y)))
+
+
+def scores_of(model: Any, rows: Scored) -> dict[str, dict[str, float]]:
+    """Scores of a model and of simple ones."""
+    if isinstance(model, CVGPClassifier):
+        return scores_of_classes(model, model.predict_proba(rows.inputs), model._codes(rows.y))
+    own = scores_of_model(Predictive.at(model._gp, rows.inputs, rows.exposure), rows.y[:, None])
+    return {"cvgp": own, **scores_of_baselines(getattr(model, "_baselines", None), rows.inputs.x, rows.y)}
 
 
 def model_schema(model: CVGPRegressor | CVGPClassifier, path: Path) -> Schema:
     """What turns a table into the model's features."""
     schema = schema_of(model)
-    if schema is None:
+    if schema is None or not hasattr(model, "feature_names_in_"):
         raise InvalidInputError(
             f"The model in {path} was fitted to an array whose columns have no names, so it cannot read a table; "
             "predict with cvgp.load in Python, or fit it to a DataFrame or with `cvgp fit`."
@@ -149,7 +170,7 @@ class Predictor:
     schema: Schema
     levels: NDArray[np.float64]  # of the ends of the interval, and of further quantiles
     columns: list[str]
-    on_bad_rows: Literal["error", "skip"] = "error"
+    on_bad_rows: OnBadRows = "error"
     rows: int = 0
     empty: int = 0  # rows without a prediction: bad ones that are skipped, and incomplete ones
     findings: Findings = field(default_factory=Findings)
@@ -159,6 +180,7 @@ class Predictor:
         extra = (None, None, None, self.model._gp.exposure or None)
         reader = schema_reader(opened, self.schema, extra=extra, on_bad_rows=self.on_bad_rows, advice=ADVICE)
         schema: pa.Schema | None = None
+        total = sum(part.count() for part in opened.parts)
         for piece in reader.pieces(opened.parts, opened.names):
             table = pa.Table.from_batches([piece.batch.select(opened.names)])
             schema = schema or pa.schema([own.with_type(_plain(own.type)) for own in table.schema])
@@ -169,7 +191,10 @@ class Predictor:
                     f"The columns of {piece.part.file} do not fit those of the first file ({error}); write it again as "
                     "that one."
                 ) from error
-            for name, values in zip(self.columns, self._predict(piece), strict=True):
+            with listening(None):  # of the rows of this piece
+                found = self._predict(piece)
+            tell("predict", self.rows, total)
+            for name, values in zip(self.columns, found, strict=True):
                 table = table.append_column(name, values)
             yield table
 

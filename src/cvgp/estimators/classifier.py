@@ -183,6 +183,7 @@ class CVGPClassifier(WithTraining, PageMixin, ImportanceMixin, ClassifierMixin, 
             self.classes_, codes = self._coded(y)
             # One target for each class, so that each level of a text column has an effect on each class.
             target = codes.astype(np.float64) if len(self.classes_) <= 2 else np.eye(len(self.classes_))[codes]
+            target[codes < 0] = np.nan
             with inputs.errors_of_cvgp():
                 weight = None if sample_weight is None else inputs.check_weight(sample_weight, len(codes))
         own = self._observed, self._looked_at, options, training
@@ -190,7 +191,8 @@ class CVGPClassifier(WithTraining, PageMixin, ImportanceMixin, ClassifierMixin, 
         self._gps, density, rows = fit_latent_values(self, self._begin_likelihood(), given, *own, **beside)  # type: ignore[arg-type]
         self.left_out_log_loss_ = -density
         if hasattr(self, "schema_"):
-            name = target_names(y, self.feature_names_in_)[0] if name is None else name
+            columns = [column["name"] for column in self.schema_["columns"]]
+            name = target_names(y, columns)[0] if name is None else name
             self.schema_ = self.schema_ | {"target": name}
         summarize_features(self, rows.x, rows.y, rows.sample_weight)
         return self
@@ -319,24 +321,25 @@ class CVGPClassifier(WithTraining, PageMixin, ImportanceMixin, ClassifierMixin, 
 
         persistence.save(self, path)
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
     def _coded(self, y: Any) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """The classes, and which of them each row has."""
+        """The classes, and which of them each row has; -1 where its label is missing."""
         refuse_masked("y", y)
         values = y.detach().cpu().numpy() if isinstance(y, torch.Tensor) else y
         with inputs.errors_of_cvgp():
             values = column_or_1d(values, warn=True)
-            missing = [value is None or value != value for value in values.tolist()]
-            if any(missing):
-                raise InvalidInputError(
-                    f"Input y contains NaN or None: {sum(missing)} of {len(missing)} rows have no label; leave them "
-                    "out."
-                )
+            is_known = np.array([value is not None and value == value for value in values.tolist()], dtype=np.bool_)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # many classes are refused below
-                check_classification_targets(values)
-        classes, codes = np.unique(values, return_inverse=True)
+                check_classification_targets(values[is_known])
+        codes = np.full(len(values), -1)
+        classes, codes[is_known] = np.unique(values[is_known], return_inverse=True)
         check_number_of_classes(len(classes))
-        return classes, codes.reshape(-1)
+        return classes, codes
 
     def _codes(self, y: Any) -> NDArray[np.int64]:
         """Which class each label is, of those that the model was fitted with."""

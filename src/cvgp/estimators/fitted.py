@@ -28,6 +28,7 @@ from cvgp.gp.noise import Contamination, InputNoise, Tails
 from cvgp.gp.process import CoresetProcess
 from cvgp.gp.stationary import Placed
 from cvgp.gp.vecchia import NeighborProcess
+from cvgp.progress import tell
 from cvgp.tables.encode import DRAWS, Inputs
 
 if TYPE_CHECKING:
@@ -264,7 +265,9 @@ class FittedGP:
         return torch.as_tensor(scaled, dtype=self._dtype, device=self.model.X_c.device)
 
     def _chunks(self, x: Array, size: int = CHUNK_ROWS) -> Iterator[Tensor]:
-        return (self._tensor(x[start : start + size]) for start in range(0, len(x), size))
+        for start in range(0, len(x), size):
+            yield self._tensor(x[start : start + size])
+            tell("predict", min(start + size, len(x)), len(x))
 
 
 @torch.no_grad()

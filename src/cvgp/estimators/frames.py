@@ -15,13 +15,15 @@ from sklearn.base import BaseEstimator
 from cvgp.coreset import NamedColumn
 from cvgp.data.rows import Array
 from cvgp.errors import CVGPWarning, FileFormatError, InvalidInputError, InvalidTypeError, optional_packages
-from cvgp.tables.columns import TYPICAL, Column, Reading, Schema, feature_slices
-from cvgp.tables.encode import Inputs
+from cvgp.tables.columns import TYPICAL, Column, Kind, Reading, Schema, feature_slices
+from cvgp.tables.encode import Inputs, new_inputs
 
 if TYPE_CHECKING:
     from cvgp.tables.table import Table
 
+FOR_CLASSES = "For classes there is CVGPClassifier (cvgp fit --task classify)."
 TYPICAL_ROWS = 10_000  # of a frame of numbers, for its quantiles
+TYPICAL_LEVELS = (np.arange(TYPICAL) + 0.5) / TYPICAL
 
 
 def is_in_files(x: Any) -> bool:
@@ -82,11 +84,13 @@ def feature_names(estimator: BaseEstimator) -> list[str]:
 def reads_columns(estimator: BaseEstimator, x: Any) -> bool:
     """Whether inputs are read column by column, as a table, rather than as a matrix of numbers."""
     schema = schema_of(estimator)
-    if schema is None:
+    if schema is None or not hasattr(estimator, "feature_names_in_"):
         return False
     if schema.is_numeric:
         return is_frame(x) and not is_plain(x)
     if not is_frame(x):
+        if all(column.kind == "numeric" for column in schema.columns):
+            return False
         raise InvalidTypeError(
             f"The model was fitted to a table with the columns {[column.name for column in schema.columns]}, which are "
             f"not all numbers; give a DataFrame or an Arrow table with these columns, not a {type(x).__name__}."
@@ -150,16 +154,42 @@ def frame_inputs(schema: Schema, frame: Any) -> Inputs | Array:
     return inputs if inputs.unknown or inputs.gaps else inputs.x
 
 
-def numeric_schema(estimator: BaseEstimator, frame: Any, x: Array, y: Any) -> Schema:
-    """That of a frame of numbers that an estimator was fitted to, with y beside it."""
+def cell_inputs(estimator: BaseEstimator, x: Array) -> Inputs | Array:
+    """The features of an array [n, C] with the columns of the fit; missing cells are NaN."""
+    schema = schema_of(estimator)
+    if not np.isnan(x).any() and (schema is None or schema.is_numeric):
+        return x
+    if schema is not None:
+        columns = schema.columns
+    elif (known := getattr(estimator, "_feature_quantiles", None)) is not None:
+        typical = [np.interp(TYPICAL_LEVELS, np.linspace(0.0, 1.0, len(own)), own) for own in known.x.T]
+        names = feature_names(estimator)
+        columns = tuple(
+            Column(name, "numeric", typical=tuple(own.tolist())) for name, own in zip(names, typical, strict=True)
+        )
+    else:
+        raise InvalidInputError(
+            "Input X contains NaN, and this model does not know how its columns are distributed, as merged ones; fill "
+            "the missing values."
+        )
+    found, findings = new_inputs(columns, x)
+    findings.warn()
+    return found if found.unknown or found.gaps else found.x
+
+
+def numeric_schema(names: Sequence[str], frame: Any, x: Array, y: Any) -> Schema:
+    """That of columns of numbers that an estimator is fitted to, with y beside them; NaN is a missing cell."""
     dtypes = list(getattr(frame, "dtypes", ()))
     columns = []
+    missing = np.isnan(x).sum(axis=0).tolist()
     rows = x[:: -(-len(x) // TYPICAL_ROWS)]
-    levels = (np.arange(TYPICAL) + 0.5) / TYPICAL
-    for position, (name, values) in enumerate(zip(estimator.feature_names_in_, rows.T, strict=True)):
+    for position, (name, values, gaps) in enumerate(zip(names, rows.T, missing, strict=True)):
         is_truth = position < len(dtypes) and str(dtypes[position]).lower() in ("bool", "boolean", "bool[pyarrow]")
-        typical = tuple(np.quantile(values, levels).tolist())
-        columns.append(Column(str(name), "boolean" if is_truth else "numeric", typical=typical))
+        known = values[~np.isnan(values)] if gaps < len(x) else np.zeros(1)
+        typical = tuple(np.quantile(known if len(known) else np.zeros(1), TYPICAL_LEVELS).tolist())
+        fill = float(np.median(known)) if gaps else None
+        kind: Kind = "boolean" if is_truth else "numeric"
+        columns.append(Column(name, kind, fill=fill, n_missing=gaps, marks_missing=gaps > 0, typical=typical))
     targets = target_names(y, [column.name for column in columns])
     return Schema(targets if np.ndim(y) > 1 else targets[0], tuple(columns))
 
@@ -201,7 +231,7 @@ def as_table(
     names, target = column_names(x), tuple(y) if isinstance(y, list) else y
     beside: dict[str, Any] = {}
     if not is_name(y):
-        own, values = target_names(y, names), _numbers("y", y)
+        own, values = target_names(y, names), numbers("y", y)
         beside |= dict(zip(own, values.reshape(len(values), -1).T, strict=True))
         target = own[0] if values.ndim == 1 else own
     columns: list[str | None] = []
@@ -212,19 +242,21 @@ def as_table(
             continue
         columns.append(f"{name} beside")
         num_rows = len(next(iter(beside.values()), x))
-        values = np.full(num_rows, float(given)) if isinstance(given, Number) else _numbers(name, given)  # type: ignore[arg-type]
+        values = np.full(num_rows, float(given)) if isinstance(given, Number) else numbers(name, given)  # type: ignore[arg-type]
         beside[f"{name} beside"] = values
     weight, noise, cluster, exposure = columns
     return Table(open_frame(x, beside, known=known), target, weight, noise, cluster, exposure)
 
 
-def _numbers(name: str, values: Any) -> Array:
+def numbers(name: str, values: Any) -> Array:
+    """Values as numbers, NaN where one is missing."""
     try:
         if hasattr(values, "to_numpy") and hasattr(values, "isna"):
             return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan))
         return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InvalidTypeError(f"{name} must hold numbers; {error}.") from error
+        advice = f" {FOR_CLASSES}" if name == "y" else ""
+        raise InvalidTypeError(f"{name} must hold numbers; {error}.{advice}") from error
 
 
 class UserColumn(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_array, check_random_state, check_X_y, column_or_1d, validate_data
@@ -18,13 +20,17 @@ from sklearn.utils.validation import check_array, check_random_state, check_X_y,
 from cvgp.coreset import check_sum, refuse_masked
 from cvgp.data.rows import Array, Rows
 from cvgp.data.source import MemorySource, SharedSource
-from cvgp.errors import CVGPError, InvalidInputError, InvalidTypeError
+from cvgp.errors import CVGPError, CVGPWarning, InvalidInputError, InvalidTypeError
 from cvgp.estimators.frames import (
+    FOR_CLASSES,
     as_table,
+    cell_inputs,
+    feature_names,
     frame_inputs,
     in_order_of_fit,
     is_frame,
     is_in_files,
+    numbers,
     numeric_schema,
     reads_columns,
     schema_of,
@@ -38,12 +44,11 @@ from cvgp.fitting.prepare import FitData, check_variance, choose_scaling, decide
 from cvgp.fitting.sample import learn_correlation, two_parts
 from cvgp.parallel.group import Group, current_group
 from cvgp.runtime import sklearn_alone
-from cvgp.tables.encode import Inputs
+from cvgp.tables.encode import Inputs, features_of
 
 if TYPE_CHECKING:
-    from cvgp.tables.table import TrainingTable
+    from cvgp.tables.table import Table, TrainingTable
 
-MOST_SHOWN = 3  # rows that an error names
 FEWEST_GROUPS = 5
 LARGEST_GROUP = 2500  # rows, where whole groups have to be loaded
 COUNTS = ("poisson", "negative_binomial")
@@ -56,19 +61,17 @@ def check_training(
     sample_weight: Any,
     noise_variance: Any,
     exposure: Any = None,
+    groups: Array | None = None,
     *,
     reset: bool = True,
 ) -> tuple[Rows[Array], bool]:
     """Validate everything that `fit` is given and, with `reset`, note its columns; also returns whether y is 1-d."""
-    is_read = not reset and (isinstance(x, Inputs) or reads_columns(estimator, x))
     with errors_of_cvgp():
-        given = x if reset else in_order_of_fit(estimator, x)
-        found = check_prediction(estimator, x) if is_read else _unwrapped("X", given)
-        # Of cells that are not known, training has the mean.
-        x = found.x if isinstance(found, Inputs) else found
-        _refuse_missing(y)
-        check = check_X_y if is_read else partial(validate_data, estimator, reset=reset)
-        x, y = check(x, _unwrapped("y", y), multi_output=True, y_numeric=True, dtype=np.float64)
+        # Training has the mean of cells that are not known.
+        given = _unwrapped("X", x) if reset else _features(check_prediction(estimator, x))
+        y, has_y = _without_gaps(_unwrapped("y", y))
+        check = partial(validate_data, estimator, ensure_all_finite="allow-nan") if reset else check_X_y
+        x, y = check(given, y, multi_output=True, y_numeric=True, dtype=np.float64)
         weight = None if sample_weight is None else check_weight(sample_weight, len(x))
         if y.ndim == 2 and y.shape[1] == 1 and not get_tags(estimator).target_tags.multi_output:
             y = column_or_1d(y, warn=True)
@@ -80,8 +83,12 @@ def check_training(
     if noise is not None and y.shape[1] > 1:
         raise InvalidInputError("noise_variance is for one output; fit each output by itself.")
     known = None if exposure is None else check_exposure(exposure, len(x))
-    data = Rows(x, y, weight, noise, exposure=known)
-    return data if weight is None else data.take(weight > 0), single_output
+    if groups is not None and len(groups) != len(x):
+        raise InvalidInputError(f"groups has {len(groups)} labels, and there are {len(x)} rows. Give each row a label.")
+    data = Rows(x, y, weight, noise, groups, known)
+    if has_y is not None:
+        data = data.take(has_y)
+    return data if data.sample_weight is None else data.take(data.sample_weight > 0), single_output
 
 
 def open_training_table(
@@ -93,12 +100,13 @@ def open_training_table(
     opened = as_table(x, y, sample_weight, noise_variance, **columns)
     if opened is None:
         return None
+    _refuse_classes(opened)
     table = opened.learn(current_group())
     schema = table.schema
     estimator._single_output = isinstance(schema.target, str)
     estimator.n_features_in_ = len(schema.columns)
     estimator.feature_names_in_ = np.array([column.name for column in schema.columns], dtype=object)
-    estimator.n_bad_rows_ = table.bad.skipped
+    estimator.n_bad_rows_ = table.bad.skipped + table.bad.unlabeled
     if estimator.verbose and not schema.reading.is_plain:
         print(f"The table was read with {schema.reading.describe()}.", flush=True)
     estimator.schema_ = schema.to_json()
@@ -115,14 +123,42 @@ def without_trends(estimator: Any, table: Any, dates: Choice | None) -> Any:
 
 
 def training_rows(
-    estimator: Any, table: Any, x: Any, y: Any, sample_weight: Any, noise_variance: Any = None, exposure: Any = None
+    estimator: Any,
+    table: Any,
+    x: Any,
+    y: Any,
+    sample_weight: Any,
+    noise_variance: Any = None,
+    exposure: Any = None,
+    groups: Array | None = None,
 ) -> Rows[Array]:
     """Rows in memory, checked; notes their columns on the estimator."""
     if table is not None:
-        return table.load()  # type: ignore[no-any-return]
-    rows, estimator._single_output = check_training(estimator, x, y, sample_weight, noise_variance, exposure)
-    if hasattr(estimator, "feature_names_in_"):
-        estimator.schema_ = numeric_schema(estimator, x, rows.x, y).to_json()
+        return _informative(table.load())
+    beside = (sample_weight, noise_variance, exposure, groups)
+    rows, estimator._single_output = check_training(estimator, x, y, *beside)
+    if hasattr(estimator, "feature_names_in_") or np.isnan(rows.x).any():
+        schema = numeric_schema(feature_names(estimator), x, rows.x, y)
+        estimator.schema_ = schema.to_json()
+        if not schema.is_numeric:
+            rows = rows._replace(x=features_of(schema.columns, rows.x))
+    return _informative(rows)
+
+
+def _informative(rows: Rows[Array]) -> Rows[Array]:
+    """Rows of which something can be learned, or else an error."""
+    if rows.cluster is not None:
+        check_groups(len(np.unique(rows.cluster)))
+    if len(rows.x) < 2:
+        raise InvalidInputError(
+            f"Only {len(rows.x)} sample (n_samples={len(rows.x)}) has a target and a weight above 0. A fit needs at "
+            "least 2 rows; give more."
+        )
+    if (rows.x == rows.x[0]).all():
+        raise InvalidInputError(
+            f"Each column has the same value in all {len(rows.x)} rows, so y cannot be predicted from them; give a "
+            "column that varies."
+        )
     return rows
 
 
@@ -140,19 +176,6 @@ def take_groups(x: Any, groups: Any) -> tuple[Any, Array | None]:
         raise InvalidInputError("groups has missing values; give each row a group, or leave those rows out.")
     numbers = {value: number for number, value in enumerate(dict.fromkeys(values))}
     return x, np.array([numbers[value] for value in values], dtype=np.float64)
-
-
-def with_groups(rows: Rows[Array], codes: Array | None) -> Rows[Array]:
-    """Rows that know their groups, of which there must be enough."""
-    if codes is not None and len(codes) != len(rows.x):
-        raise InvalidInputError(
-            f"groups has {len(codes)} labels, and there are {len(rows.x)} rows to fit. Give each row a label, and "
-            "leave out rows without a target or a weight before the fit."
-        )
-    found = rows if codes is None else rows._replace(cluster=codes)
-    if found.cluster is not None:
-        check_groups(len(np.unique(found.cluster)))
-    return found
 
 
 def check_groups(count: int) -> None:
@@ -176,7 +199,8 @@ def check_prediction(estimator: BaseEstimator, x: Any) -> Array | Inputs:
         return frame_inputs(schema, x)
     with errors_of_cvgp():
         plain = _unwrapped("X", in_order_of_fit(estimator, x))
-        return np.asarray(validate_data(estimator, plain, reset=False, dtype=np.float64))
+        cells = validate_data(estimator, plain, reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
+    return cell_inputs(estimator, np.asarray(cells))
 
 
 def _ready(estimator: BaseEstimator, x: Any) -> Array | None:
@@ -185,6 +209,8 @@ def _ready(estimator: BaseEstimator, x: Any) -> Array | None:
         x = values_of_frame(estimator, x)
     if type(x) is not np.ndarray or x.dtype != np.float64 or x.ndim != 2 or not len(x):
         return None
+    if len(estimator._gp.scaling.x_mean) != estimator.n_features_in_:
+        return None  # the features say where values are missing
     with np.errstate(over="ignore", invalid="ignore"):
         # A value that is not finite makes the sum so.
         return x if x.shape[1] == estimator.n_features_in_ and math.isfinite(x.sum()) else None
@@ -246,16 +272,32 @@ def _unwrapped(name: str, values: Any) -> Any:
     return values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else values
 
 
-def _refuse_missing(y: Any) -> None:
-    values = np.asarray(y) if isinstance(y, np.ndarray) or hasattr(y, "to_numpy") else np.empty(0)
-    if values.dtype.kind != "f" or not np.isnan(values).any():
-        return
-    rows = np.flatnonzero(np.isnan(values.reshape(len(values), -1)).any(axis=1))
-    shown = ", ".join(str(row + 1) for row in rows[:MOST_SHOWN])
-    raise InvalidInputError(
-        f"Input y contains NaN: {len(rows)} of {len(values)} rows have no target, the first are row {shown}. Leave "
-        "them out; with the target as a column, fit(cvgp.read_table(table, 'y', on_bad_rows='skip')) does so."
-    )
+def _features(found: Array | Inputs) -> Array:
+    return found.x if isinstance(found, Inputs) else found
+
+
+def _without_gaps(y: Any) -> tuple[Any, NDArray[np.bool_] | None]:
+    """Outputs with zeros in rows that lack one, and the rows [n] that have all; None, with y as it is, if all do."""
+    if y is None or np.asarray(y).dtype.kind == "c":
+        return y, None  # scikit-learn's checks say what is wrong
+    values = numbers("y", y)
+    has_y = np.asarray(~np.isnan(values).any(axis=tuple(range(1, values.ndim))))  # [n]
+    if has_y.all():
+        return y, None
+    if not has_y.any():
+        raise InvalidInputError(f"Input y contains NaN only: none of its {len(values)} rows has a target.")
+    left_out = f"Left out: the target is missing in {(~has_y).sum()} of {len(has_y)} rows."
+    warnings.warn(left_out, CVGPWarning, stacklevel=5)
+    return np.nan_to_num(values, nan=0.0, posinf=np.inf, neginf=-np.inf), has_y
+
+
+def _refuse_classes(table: Table) -> None:
+    """Raise if a regressor is given labels as its target."""
+    from cvgp.tables.classes import are_classes
+
+    for name in table.targets if table.label is None else ():
+        if name in table.names and table.opened.kind(name) != "boolean" and are_classes(table.opened, name):
+            raise InvalidTypeError(f"Column {name!r} holds text, and CVGPRegressor predicts numbers. {FOR_CLASSES}")
 
 
 def check_noise(noise_variance: Any, num_rows: int) -> Array:
@@ -310,6 +352,19 @@ def check_observed(y: Any, shape: tuple[int, ...]) -> Array:
     if observed.shape != shape:
         raise InvalidInputError(f"y must have the shape of the predictions, {shape}; got {observed.shape}.")
     return observed
+
+
+def observed_rows(
+    inputs: Array | Inputs, y: Any, shape: tuple[int, ...], exposure: Any = None
+) -> tuple[Array | Inputs, Array, Any]:
+    """Inputs of rows that have an observation, these [n, Q], and the exposures of these rows."""
+    y, has_y = _without_gaps(_unwrapped("y", y))
+    observed = check_observed(y, shape).reshape(len(inputs), -1)
+    if has_y is None:
+        return inputs, observed, exposure
+    chosen = np.flatnonzero(has_y)
+    exposed = exposure if exposure is None else check_exposure(exposure, len(inputs))[chosen]
+    return inputs.take(chosen) if isinstance(inputs, Inputs) else inputs[chosen], observed[chosen], exposed
 
 
 def check_weight(sample_weight: Any, num_rows: int) -> Array:

@@ -77,9 +77,7 @@ def fit_latent_values(
             "sample of whole groups, in one process."
         )
     with limited_threads(n_jobs):
-        whole = None if in_parts else inputs.training_rows(estimator, table, **given)
-        if whole is not None:
-            whole = inputs.with_groups(whole, codes if table is None else whole.cluster)
+        whole = None if in_parts else inputs.training_rows(estimator, table, **given, groups=codes)
         rows = table.common_sample if whole is None else whole
         dates = decide_trends(rows, trends, run.choosing(settings.checkpoint_dir), pinned)
         if dates is not None and dates.value:

@@ -360,7 +360,8 @@ def _set_columns(estimator: CVGPRegressor | CVGPClassifier, num_features: int, c
     """Set the columns of a file, which must be those of the schema, or else the features of the model."""
     schema = schema_of(estimator)
     expected = num_features if schema is None else len(schema.columns)
-    if schema is not None and names != [column.name for column in schema.columns]:
+    is_array = names is None and schema is not None and {column.kind for column in schema.columns} == {"numeric"}
+    if schema is not None and not is_array and names != [column.name for column in schema.columns]:
         raise FileFormatError("fit.feature_names: the model's schema names other columns.")
     if count != expected or (names is not None and (len(names) != count or not all(isinstance(n, str) for n in names))):
         raise FileFormatError("fit.n_features and fit.feature_names do not have the number of features of the model.")

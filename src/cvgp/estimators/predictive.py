@@ -39,6 +39,7 @@ from cvgp.gp.calibration import Calibration
 from cvgp.gp.likelihoods import WithQuantiles
 from cvgp.gp.linalg import safe_cholesky
 from cvgp.gp.noise import Contamination, Tails, log_normal, normal, with_rare
+from cvgp.progress import tell
 from cvgp.runtime import clean_torch_state
 from cvgp.tables.encode import Inputs
 
@@ -177,6 +178,7 @@ class Predictive:
             p = levels[start : start + LEVELS_AT_ONCE]
             q = self.quantiles(p, "model")
             total += (((y[..., None] < q) - p) * (q - y[..., None])).sum(axis=-1)
+            tell("score", start + LEVELS_AT_ONCE, CRPS_LEVELS)
         return 2.0 * total / CRPS_LEVELS
 
 

@@ -88,10 +88,11 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ImportanceMix
         Whether the noise may depend on x. ``auto`` decides by the density of left-out rows, and also detects gross
         outliers in y, up to one row in four.
     likelihood : {"gaussian", "student_t", "poisson", "negative_binomial", "gamma", "beta"} or gpytorch likelihood
-        The distribution of y given f: ``student_t`` has heavy tails; ``poisson`` and ``negative_binomial`` are for
-        counts and ``gamma`` for positive numbers, with the mean exp(f); ``beta`` is for proportions between 0 and 1,
-        with the mean sigmoid(f). A GPyTorch likelihood with one latent value per row is used with its parameters as
-        they are. All but ``gaussian`` neither use neighbors nor can be updated.
+        The distribution of y given f: ``gaussian``, ``student_t``, ``poisson``, ``negative_binomial``, ``gamma`` or
+        ``beta``. ``student_t`` has heavy tails; ``poisson`` and ``negative_binomial`` are for counts and ``gamma`` for
+        positive numbers, with the mean exp(f); ``beta`` is for proportions between 0 and 1, with the mean sigmoid(f).
+        A GPyTorch likelihood with one latent value per row is used with its parameters as they are. All but
+        ``gaussian`` neither use neighbors nor can be updated.
     input_warp : {"auto", "identity", "rank", "mixed"}
         Whether distances are those of the columns of X, of their ranks (which need `standardize`), or a mixture.
     target_transform : {"auto", "identity", "log", "yeo-johnson"}
@@ -101,7 +102,7 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ImportanceMix
     standardize : bool
         Give every column of X and y mean zero and variance one during the fit; results are in the units of the data.
     max_time : float or None
-        Seconds. The learning rate falls to its end within this time, and the best model so far is kept.
+        Seconds that the fit may take. The learning rate falls to its end in this time, and the best model is kept.
     n_jobs : int or None
         Threads of a fit, or -1 for all of ``torch.get_num_threads()``. None is one thread where steps are small.
     device : str
@@ -195,8 +196,8 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ImportanceMix
         Parameters
         ----------
         X : array-like, DataFrame or tensor of shape (n_samples, n_features), or a table in files
-            A frame or an Arrow table may hold text, dates and missing values. A table in files is a path, a glob, a
-            folder, a list of paths or a ``pyarrow.dataset.Dataset``; `cvgp.read_table` opens it with options.
+            NaN is a missing value. A frame or an Arrow table may also hold text and dates. A table in files is a path,
+            a glob, a folder, a list of paths or a ``pyarrow.dataset.Dataset``; `cvgp.read_table` opens it with options.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs), or the names of columns
             Outputs share one covariance. With a table, the columns to predict; None if `read_table` has named them.
         sample_weight : array-like of shape (n_samples,) or the name of a column, optional
@@ -261,8 +262,7 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ImportanceMix
                 audited = apart and table.features(apart)
                 data = inputs.table_data(table, options, settings, choosing, pinned)
             else:
-                rows = inputs.training_rows(self, table, X, y, sample_weight, noise_variance)
-                rows = inputs.with_groups(rows, codes if table is None else rows.cluster)
+                rows = inputs.training_rows(self, table, X, y, sample_weight, noise_variance, groups=codes)
                 if training.solver != "paper":
                     rows, audited = draw_audit(rows, run.heuristics, run.rng("audit"))
                 dates = decide_trends(rows, trends, choosing, pinned)
@@ -455,6 +455,7 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ImportanceMix
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = self.likelihood == "gaussian"
         tags.target_tags.positive_only = self.likelihood in ("poisson", "negative_binomial", "gamma")
+        tags.input_tags.allow_nan = True
         return tags
 
     def _model_options(self, training: TrainingOptions) -> ModelOptions:

@@ -61,6 +61,7 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         tolerance : float
+            Nats per row by which the bound may fall in all.
 
         Returns
         -------

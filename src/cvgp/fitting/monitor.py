@@ -16,6 +16,7 @@ from cvgp.errors import CVGPWarning, FileFormatError
 from cvgp.fitting.heuristics import Heuristics
 from cvgp.optim import Progress, Status
 from cvgp.parallel.group import ALONE, Group
+from cvgp.progress import tell
 
 __all__ = ["Callback", "FitEvent"]
 
@@ -162,6 +163,7 @@ class FitLog:
         """Tell the callbacks, and keep the event in the history."""
         if keep:
             self.history.append(event._asdict())
+        tell(event.phase, event.iteration, event.max_iter)
         answers = [callback(event) for callback in self.callbacks]
         self.stopped = self.stopped or any(answer is True for answer in answers)
 

@@ -14,7 +14,7 @@ from cvgp.errors import InvalidInputError, optional_packages
 from cvgp.estimators.display import shortened, training_advice
 from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.frames import is_in_files, schema_of, user_columns, without_column
-from cvgp.estimators.inputs import check_exposure, check_observed, check_prediction
+from cvgp.estimators.inputs import check_exposure, check_prediction, observed_rows
 from cvgp.estimators.predictive import Predictive, scores_of_model, scores_of_normal
 from cvgp.estimators.training_summary import Baselines, FeatureQuantiles
 from cvgp.plots.drawing import UNUSED, expected_name, feature_quantiles, ranked_columns, some_rows
@@ -151,7 +151,7 @@ def _rows(model: Any, X: Any, y: Any, exposure: Any = None) -> tuple[Array | Inp
     if names is None and not is_in_files(X):
         inputs, exposure = model._inputs(X, exposure)
         shape = (len(inputs),) if np.ndim(y) < 2 else (len(inputs), len(model._gp.scaling.y_mean))
-        return inputs, check_observed(y, shape).reshape(len(inputs), -1), exposure
+        return observed_rows(inputs, y, shape, exposure)
     schema = schema_of(model)
     if schema is None:
         raise InvalidInputError(

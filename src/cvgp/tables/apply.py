@@ -1,12 +1,13 @@
 """Rows of a table in numbers: which of them count, and how the schema of a fitted model reads them.
 
-A row is bad if it holds infinity or text for a number, lacks a target, or has a negative weight, noise
-variance or exposure.
+A row is bad if it holds infinity or text for a number, or has a negative weight, noise variance or exposure. A row
+without a target is left out.
 """
 
 from __future__ import annotations
 
 import reprlib  # a cell may be very long
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -19,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from cvgp.data.rows import Array, Rows
-from cvgp.errors import InvalidInputError, InvalidTypeError
+from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError
 from cvgp.parallel.group import Group, gather_text
 from cvgp.runtime import memory_left
 from cvgp.tables.cells import cell_numbers, numbers
@@ -53,40 +54,50 @@ class BadRows:
     advice: str = TRAINING_ADVICE
     skipped: int = 0
     dropped: int = 0
+    unlabeled: int = 0  # rows without a target; they count as bad ones if these are skipped
     first: str = ""  # bad row and its fault
 
     def find(self, rows: Rows[Array], part: Part, start: int) -> Mask:
         """Mark the rows [n] that count; `start` rows of the part came before them."""
         extra = [column[:, None] for column in rows[2:] if column is not None]
         values, D, Q = np.hstack([rows.x, rows.y, *extra]), rows.x.shape[1], rows.y.shape[1]
-        kept = np.ones(len(rows.x), dtype=np.bool_)
+        chosen = self.opened.chosen.get((part.file, part.first_row))
+        kept = np.ones(len(rows.x), dtype=np.bool_) if chosen is None else chosen[start : start + len(rows.x)]
         if not np.isfinite(values).all() or (values[:, D + Q :] < 0.0).any():
-            wrong, missing = np.isinf(values), np.isnan(values)
+            wrong, missing = np.isinf(values), np.isnan(values) & kept[:, None]
             wrong[:, :D] |= missing[:, :D] & ~self.gaps
-            wrong[:, D : D + Q] |= missing[:, D : D + Q] & (not self.drops)
+            wrong[:, D : D + Q] |= missing[:, D : D + Q] & (not self.drops and self.on_bad_rows == "skip")
             wrong[:, D + Q :] |= missing[:, D + Q :] | (values[:, D + Q :] < 0.0)
+            unlabeled = missing[:, D : D + Q].any(axis=1) & (not self.drops and self.on_bad_rows == "error")
+            wrong[unlabeled | ~kept] = False
             bad = np.logical_or.reduce(wrong, axis=1)
             if bad.any() and not self.first:
                 self._note_first(values, wrong, part, start)
             self.skipped += int(bad.sum())
+            self.unlabeled += int(unlabeled.sum())
             incomplete = ~bad & np.logical_or.reduce(missing[:, : D + Q], axis=1) & self.drops
             self.dropped += int(incomplete.sum())
-            kept = ~(bad | incomplete)
+            kept = kept & ~(bad | incomplete | unlabeled)
         # A row of weight zero is not bad; it does not count.
         return kept if rows.sample_weight is None else kept & (rows.sample_weight > 0.0)
 
     def count_all(self, group: Group, good: int) -> int:
         """Add up the rows that all processes have left out; returns how many good rows all have, at least one."""
-        (counts,) = group.sum([torch.tensor([good, self.skipped, self.dropped], dtype=torch.float64)])
-        total, self.skipped, self.dropped = (int(count) for count in counts)
+        own = torch.tensor([good, self.skipped, self.dropped, self.unlabeled], dtype=torch.float64)
+        total, self.skipped, self.dropped, self.unlabeled = (int(count) for count in group.sum([own])[0])
         self.first = next((text for text in gather_text(group, self.first) if text), "")
-        self.check_any(total)
+        self.check_any(total, warns=group.rank == 0)
         return total
 
-    def check_any(self, total: int) -> None:
-        """Raise if no row is left."""
+    def check_any(self, total: int, *, warns: bool = True) -> None:
+        """Raise if no row is left, and warn of rows without a target."""
+        share = f"{self.unlabeled} of {total + self.skipped + self.dropped + self.unlabeled}"
+        lacking = f"the target is missing in {share} rows" if self.unlabeled else ""
         if total == 0:
-            raise InvalidInputError(f"No row of the table is left to use; {self.summary() or 'it has none'}.")
+            reasons = "; ".join(filter(None, (self.summary(), lacking)))
+            raise InvalidInputError(f"No row of the table is left to use; {reasons or 'it has none'}.")
+        if lacking and warns:
+            warnings.warn(f"Left out: {lacking}.", CVGPWarning, stacklevel=6)
 
     def summary(self) -> str:
         """The rows that were left out, in words; empty if there are none."""
@@ -192,18 +203,21 @@ def load_rows(
     tell: Callable[[str, Reading], None] = lambda location, reading: None,
     *,
     with_target: bool = True,
+    on_bad_rows: OnBadRows = "error",
 ) -> tuple[Inputs, Array]:
     """Features and targets [n, Q] of a table; `tell` is called with how the text was read."""
     opened = location if isinstance(location, Opened) else open_table(location, csv, schema.reading)
     tell(str(location), opened.reading)
-    reader = schema_reader(opened, schema, schema.targets if with_target else ())
-    findings, pieces, targets, num_bytes = Findings(), [], [], 0
+    targets = schema.targets if with_target else ()
+    advice = TRAINING_ADVICE if with_target else ADVICE
+    reader = schema_reader(opened, schema, targets, on_bad_rows=on_bad_rows, advice=advice)
+    findings, pieces, observed, num_bytes = Findings(), [], [], 0
     for piece in reader.pieces(opened.parts, []):
         good = piece.rows.take(piece.kept)
         inputs, found = new_inputs(schema.columns, good.x, piece.numbers, piece.part.file)
         findings.add(found)
         pieces.append(inputs)
-        targets.append(good.y)
+        observed.append(good.y)
         num_bytes += inputs.x.nbytes
         if num_bytes > memory_left():  # a small file can unpack to a very large table
             raise InvalidInputError(
@@ -212,7 +226,7 @@ def load_rows(
             )
     findings.warn()
     reader.bad.check_any(sum(map(len, pieces)))
-    return Inputs.join(pieces), np.concatenate(targets)
+    return Inputs.join(pieces), np.concatenate(observed)
 
 
 def _check_present(opened: Opened, names: Sequence[str], why: str) -> None:

@@ -11,6 +11,7 @@ from functools import partial
 from itertools import accumulate, islice
 from typing import Any, TypeAlias
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +20,7 @@ import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 import pyarrow.interchange
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from cvgp.errors import (
     CVGPError,
@@ -77,6 +79,13 @@ class Part:
     first_row: int = 0
     num_rows: int | None = None  # if the file says how many
 
+    def count(self) -> int:
+        """The number of rows, which are read if the file does not say it."""
+        if self.num_rows is not None:
+            return self.num_rows
+        with blaming(self.file):
+            return sum(len(batch) for batch in self.read(list(self.types)[:1]))
+
 
 @dataclass(frozen=True)
 class Opened:
@@ -88,6 +97,19 @@ class Opened:
     inferred: Mapping[str, pa.DataType] = field(default_factory=dict)  # of columns that are text in the files
     certain: Mapping[str, pa.DataType] = field(default_factory=dict)  # where every cell is a plain number or a truth
     is_text_file: bool = False
+    chosen: Mapping[tuple[str, int], NDArray[np.bool_]] = field(default_factory=dict)  # rows that count, by parts
+
+    def choose(self, rows: NDArray[np.bool_]) -> Opened:
+        """The table of which only some rows [n] count."""
+        ends = np.cumsum([part.count() for part in self.parts])
+        places = [(part.file, part.first_row) for part in self.parts]
+        return replace(self, chosen=dict(zip(places, np.split(rows, ends[:-1]), strict=True)))
+
+    def values(self, name: str, read: Callable[[pa.Array], NDArray[Any]], kind: str | None = None) -> NDArray[Any]:
+        """A column [n] of all rows, read batch by batch."""
+        kinds = {name: kind or self.kind(name)}
+        found = [read(batch.column(0)) for part in self.parts for batch in self.batches(part, [name], kinds)]
+        return np.concatenate(found) if found else np.empty(0)
 
     def batches(
         self, part: Part, names: Sequence[str], kinds: Mapping[str, str] | None = None
@@ -221,6 +243,8 @@ def _open_files(paths: list[str], options: CsvOptions, known: Reading | None) ->
     # The folders of a file that is named itself are not part of the table.
     partitioning = None if len(files) == 1 and files == paths else "hive"
     with blaming(files[0]):
+        if empty := [file for file in files if filesystem.get_file_info(file).size == 0]:
+            raise FileFormatError(f"{empty[0]} is empty: it has 0 bytes. Write the table again.")
         for file in files if ending.endswith(".gz") else ():
             _check_packed(filesystem, file)
         if ending in SEPARATORS:

@@ -54,7 +54,7 @@ ENOUGH_CELLS = 10_000  # needed to tell whether a column has a different text in
 PARTS_AT_ONCE = 256  # in which groups are counted before these are put together
 MOST_TEXTS = 1_000_000  # different texts of a column that are counted before it is refused
 NEARLY_EVERY = 0.95  # the share of a column's cells that hold different texts, where these name the rows
-EMPTY = "no values"  # the reason why a column is left out, and never kept
+EMPTY, CONSTANT = "no values", "the same value in all rows"  # reasons why a column is left out
 LEAST_ROWS = 20  # with fewer rows, values are all different, or all the same, by chance
 _ID_NAME = re.compile(
     r"#|(unnamed(:? ?\d+)?|index|idx|id|uuid|guid|key|nr|no|row|rownames?|level_0)"
@@ -250,7 +250,8 @@ def read_table(
         Fill missing values (text, and true and false, with the most frequent one), or leave their rows out. By default
         the model learns from missing values: a feature says where they are.
     on_bad_rows : {"error", "skip"}
-        Whether a row without a target, or with infinity, is an error or is left out; `n_bad_rows_` counts them.
+        Whether a row with infinity, or with text for a number, is an error or is left out. Rows without a target are
+        left out in any case. `n_bad_rows_` counts all of them.
     dates : {"auto", "season", "trend", "drop"}
         The features that dates, in UTC, become: season, weekday and hour, as far as these vary, and with ``"trend"``
         also the day itself. ``"auto"`` keeps the trend if it improves predictions of the latest rows from the earlier
@@ -307,12 +308,15 @@ def _raise_unusable(problems: Mapping[str, CVGPError]) -> None:
         raise (kinds.pop() if len(kinds) == 1 else InvalidInputError)("\n".join([*lines, advice]))
 
 
-def _left_out_line(reasons: Mapping[str, str]) -> str:
-    """The columns that were left out and why, with the flag that keeps them."""
+def _left_out_line(reasons: Mapping[str, str], useless: Collection[str] = (EMPTY,)) -> str:
+    """The columns that were left out and why, with the flag that keeps them, unless they would be useless."""
     found = "; ".join(
         f"{named([repr(n) for n in reasons if reasons[n] == why])} ({why})" for why in dict.fromkeys(reasons.values())
     )
-    line, others = f"Left out, since they are not informative: {found}.", [n for n in reasons if reasons[n] != EMPTY]
+    line, others = (
+        f"Left out, since they are not informative: {found}.",
+        [n for n in reasons if reasons[n] not in useless],
+    )
     if not others:
         return line
     in_python = f"(in Python: read_table(..., always_keep={others}))"
@@ -584,6 +588,8 @@ class _Learner:
         if set(self.kinds.values()) == {"null"} and not self.problems:
             raise InvalidInputError("The table holds no rows, or only empty ones; it must have at least one.")
         for name in table.special:
+            if self.kinds[name] == "null":
+                raise InvalidInputError(f"Column {name!r} is empty, and it is needed in each row that counts.")
             if name == table.groups:
                 self.kinds[name] = "categorical"  # whatever they are, labels
             elif self.opened.is_text_file and self.kinds[name] == "categorical":
@@ -678,9 +684,14 @@ class _Learner:
                 codes[place] = np.array([position.get(text, UNKNOWN) for text in found.numbers])
         _raise_unusable({name: self.problems[name] for name in table.names if name in self.problems})
         if not columns:
-            reason = _left_out_line(self.left_out) if self.left_out else "All columns are dates, and dates='drop'."
-            raise InvalidInputError(f"No column is left to learn from. {reason}")
+            raise self._nothing_left()
         return NumberedRows(store, tuple(columns), places, table.targets, table.extra, codes)
+
+    def _nothing_left(self) -> InvalidInputError:
+        reason = "All columns are dates, and dates='drop'."
+        if self.left_out:
+            reason = _left_out_line(self.left_out, (EMPTY, CONSTANT))
+        return InvalidInputError(f"No column is left to learn from. {reason} Give a table with a column that varies.")
 
     def _without_values(self, name: str) -> None:
         if name not in self.asked_for:
@@ -708,14 +719,14 @@ class _Learner:
             if len(values) < LEAST_ROWS or column.name in self.asked_for or gaps:
                 continue
             if scale == 0.0:
-                self.left_out[column.name] = "the same value in all rows"
+                self.left_out[column.name] = CONSTANT
             elif column.kind == "date" and self.table.dates == "season" and varying_parts(values) == ("trend",):
                 self.left_out[column.name] = "dates without a season, a weekday or an hour that varies"
             elif column.kind == "numeric" and _numbers_rows(column.name, values):
                 self.left_out[column.name] = "numbers the rows"
         used = np.array([column.name not in self.left_out for column in columns])
         if not used.any():
-            raise InvalidInputError(f"No column is left to learn from. {_left_out_line(self.left_out)}")
+            raise self._nothing_left()
         if any(not column.name.strip() for column, use in zip(columns, used, strict=True) if use):
             raise InvalidInputError(
                 "A column of the table has no name in the first line; name it, or remove it if it only numbers the "
