@@ -19,6 +19,7 @@ from cvgp.coreset import Coreset, refuse_masked
 from cvgp.data.rows import Rows
 from cvgp.errors import InvalidInputError, optional_packages
 from cvgp.estimators import inputs
+from cvgp.estimators.class_updates import ClassUpdatingMixin
 from cvgp.estimators.display import PageMixin
 from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.frames import is_in_files, target_names, without_column
@@ -38,7 +39,7 @@ from cvgp.tables.encode import Inputs
 Array = NDArray[np.float64]
 
 
-class CVGPClassifier(WithTraining, PageMixin, ImportanceMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class CVGPClassifier(WithTraining, PageMixin, ImportanceMixin, ClassUpdatingMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Gaussian process classification with a learned coreset, for two classes or more.
 
     Parameters
@@ -168,6 +169,19 @@ class CVGPClassifier(WithTraining, PageMixin, ImportanceMixin, ClassifierMixin, 
         >>> model.classes_.tolist()
         ['high', 'low']
         """
+        return self._learn(X, y, sample_weight, groups=groups, decisions=decisions)
+
+    def _learn(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        *,
+        classes: ArrayLike | None = None,
+        groups: Any = None,
+        decisions: Decisions | Mapping[str, Choice] | None = None,
+    ) -> "CVGPClassifier":
+        """Fit the model, to some of the given classes if they are given."""
         check_choice("link", self.link, ("logit", "probit"))
         options, target, training = self._model_options(), None, self._training_options()
         check_training(training, "a classifier")
@@ -180,7 +194,9 @@ class CVGPClassifier(WithTraining, PageMixin, ImportanceMixin, ClassifierMixin, 
             name = y if isinstance(y, str) else None
             X, y = (X, y) if name is None else without_column(X, name, "y")
             X, groups = (X, groups) if not isinstance(groups, str) else without_column(X, groups, "groups")
-            self.classes_, codes = self._coded(y)
+            found, codes = self._coded(y)
+            self.classes_ = found if classes is None else self._coded(classes)[0]
+            codes = codes if classes is None else self._codes(found)[codes]
             # One target for each class, so that each level of a text column has an effect on each class.
             target = codes.astype(np.float64) if len(self.classes_) <= 2 else np.eye(len(self.classes_))[codes]
             target[codes < 0] = np.nan
@@ -188,7 +204,7 @@ class CVGPClassifier(WithTraining, PageMixin, ImportanceMixin, ClassifierMixin, 
                 weight = None if sample_weight is None else inputs.check_weight(sample_weight, len(codes))
         own = self._observed, self._looked_at, options, training
         given, beside = {"x": X, "y": target, "sample_weight": weight}, {"groups": groups, "decisions": decisions}
-        self._gps, density, rows = fit_latent_values(self, self._begin_likelihood(), given, *own, **beside)  # type: ignore[arg-type]
+        self._gps, density, rows = fit_latent_values(self, self._begin_likelihood(), given, *own, **beside)
         self.left_out_log_loss_ = -density
         if hasattr(self, "schema_"):
             columns = [column["name"] for column in self.schema_["columns"]]
@@ -368,28 +384,33 @@ class CVGPClassifier(WithTraining, PageMixin, ImportanceMixin, ClassifierMixin, 
             sums.numpy() for sums in group.sum([torch.as_tensor(part, dtype=torch.float64) for part in found])
         )
         self.class_prior_ = weights / weights.sum()
-        if self.class_weight is None:
-            of_class = np.ones(len(counts))
-        elif isinstance(self.class_weight, str) and self.class_weight == "balanced":
-            of_class = counts.sum() / (np.count_nonzero(counts) * np.maximum(counts, 1.0))
-        else:
-            with inputs.errors_of_cvgp():
-                of_class = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_)
-                inputs.check_weight(of_class, len(of_class))
+        of_class = self._weights_of_classes(counts)
         if np.count_nonzero(weights * of_class) < 2:
             raise InvalidInputError(
                 f"All {counts.sum():.0f} rows have one class, and a classifier needs at least two. Rows with a weight "
                 "of zero and rows that were left out do not count."
             )
+        return lambda rows: self._weighted(rows, of_class)
 
-        def weighted(rows: Rows[Array]) -> Rows[Array]:
-            if self.class_weight is None:
-                return rows
-            weight = of_class[rows.y[:, 0].astype(np.int64)]
-            weight = weight if rows.sample_weight is None else weight * rows.sample_weight
-            return rows._replace(sample_weight=weight).take(weight > 0.0)
+    def _weights_of_classes(self, counts: Array) -> Array:
+        """How often a row of each class counts, if so many rows have it."""
+        if self.class_weight is None:
+            return np.ones(len(counts))
+        if isinstance(self.class_weight, str) and self.class_weight == "balanced":
+            return np.asarray(counts.sum() / (np.count_nonzero(counts) * np.maximum(counts, 1.0)))
+        with inputs.errors_of_cvgp():
+            found: Array = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_)
+            inputs.check_weight(found, len(found))
+        return found
 
-        return weighted
+    def _weighted(self, rows: Rows[Array], of_class: Array | None = None) -> Rows[Array]:
+        """Rows that count by the weights of their classes too."""
+        if self.class_weight is None:
+            return rows
+        of_class = self._weights_of_classes(np.ones(len(self.classes_))) if of_class is None else of_class
+        weight = of_class[rows.y[:, 0].astype(np.int64)]
+        weight = weight if rows.sample_weight is None else weight * rows.sample_weight
+        return rows._replace(sample_weight=weight).take(weight > 0.0)
 
     def _model_options(self) -> ModelOptions:
         size = None if self.n_coreset == "auto" else inputs.check_size("n_coreset (unless 'auto')", self.n_coreset)

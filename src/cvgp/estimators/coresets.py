@@ -10,22 +10,30 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import Mean
 from scipy.linalg.lapack import dpstrf
 from torch import Tensor
+from torch.nn.functional import pad
 
 from cvgp import objectives
 from cvgp.coreset import Coreset
 from cvgp.data.rows import Rows
 from cvgp.data.source import DataSource, MemorySource
 from cvgp.errors import InvalidInputError
+from cvgp.fitting.compare import weight_of
 from cvgp.fitting.maximize import maximize_by_lbfgs
 from cvgp.fitting.monitor import Run
 from cvgp.fitting.neighbors import NeighborRows, adopt_neighbors, ordered, whitened
 from cvgp.fitting.size import initial_coreset
-from cvgp.fitting.solve import Solution
 from cvgp.gp import bounds
 from cvgp.gp import sites as site_algebra
 from cvgp.gp.bounds import Statistics
-from cvgp.gp.kernels import NOISE_FLOOR, gaussian_likelihood, log_positive
-from cvgp.gp.linalg import inverse_lower, safe_cholesky
+from cvgp.gp.kernels import (
+    NOISE_FLOOR,
+    cross_matrix,
+    diagonal,
+    gaussian_likelihood,
+    log_positive,
+    square_matrix,
+)
+from cvgp.gp.linalg import JITTER, add_jitter, inverse_lower, safe_cholesky
 from cvgp.gp.model import CVGP
 from cvgp.gp.neighbors import RowIndex
 from cvgp.gp.sites import randomly_pivoted
@@ -39,6 +47,8 @@ FIRST_WEIGHT = 1e-6  # of a new point as a share of the mean weight, so that the
 EVALUATIONS = 300
 TOLERANCE = 1e-5  # nats per site that ten iterations must gain
 LEAST_NOISE = 1.001 * NOISE_FLOOR  # the noise of models at the floor, in larger units, would be below it
+UNNEEDED = 1e-3  # nats per new row that may be lost by dropping points
+FORGOTTEN = 1e-3  # the weight of a row that is dropped, as a share of the largest
 SILENT = 1e-12  # learned noise of a model whose observations carry all their noise; a model cannot have none
 
 
@@ -55,15 +65,19 @@ class Updated(NamedTuple):
 def grow_model(model: CVGP, source: DataSource, size: int, rng: np.random.Generator) -> Updated:
     """The best coreset of all rows on the present points and new ones among the rows, `size` in all or fewer."""
     wanted = size - len(model.X_c)
-    new = _new_points(model, source, wanted, rng) if wanted else model.X_c[:0]
-    y_new = model.y_c.new_zeros(len(new), *model.y_c.shape[1:])
-    beta_new = (FIRST_WEIGHT * model.beta.mean()).repeat(len(new))
-    X_c, y_c, beta = (torch.cat(pair) for pair in ((model.X_c, new), (model.y_c, y_new), (model.beta, beta_new)))
-    larger = model.with_coreset(Coreset(X_c, y_c, beta))
+    larger = with_points(model, _new_points(model, source, wanted, rng) if wanted else model.X_c[:0])
     found = objectives.statistics(larger, source.chunks(CHUNK_ROWS), source.group)
     bound = larger.adopt_optimum(found).item()
     larger.set_site_noise_offset(source.harmonic_noise(larger.noise.item()) - larger.noise.item())
     return Updated(larger, found, bound)
+
+
+def with_points(model: CVGP, new: Tensor) -> CVGP:
+    """The model with more points `[m, D]`, of hardly any weight."""
+    y_new = model.y_c.new_zeros(len(new), *model.y_c.shape[1:])
+    beta_new = (FIRST_WEIGHT * model.beta.mean()).repeat(len(new))
+    X_c, y_c, beta = (torch.cat(pair) for pair in ((model.X_c, new), (model.y_c, y_new), (model.beta, beta_new)))
+    return model.with_coreset(Coreset(X_c, y_c, beta))
 
 
 def _new_points(model: CVGP, source: DataSource, count: int, rng: np.random.Generator) -> Tensor:
@@ -103,9 +117,19 @@ def prune_model(
             too_many = middle
     kept = order[most:].sort().values
     part = restrict(K_cc, statistics, kept)
-    smaller = model.with_coreset(Coreset(model.X_c[kept], model.y_c[kept], model.beta[kept]))
+    smaller = with_some_points(model, kept)
     bound = smaller.adopt_optimum(part).item()
     return Updated(smaller, part, bound), before - bound
+
+
+def with_some_points(model: CVGP, kept: Tensor) -> CVGP:
+    """The model without its other points."""
+    return model.with_coreset(Coreset(model.X_c[kept], model.y_c[kept], model.beta[kept]))
+
+
+def most_needed(K_cc: Tensor, w: Tensor, size: int) -> Tensor:
+    """Which points to keep, in order, where only some can be kept."""
+    return _least_needed_first(K_cc, w)[len(w) - size :].sort().values
 
 
 def restrict(K_cc: Tensor, statistics: Statistics, kept: Tensor) -> Statistics:
@@ -141,14 +165,75 @@ def condition_neighbors(model: CVGP, kept: NeighborRows, new: Rows[Tensor]) -> U
 
 
 @torch.no_grad()
-def add_rows(solution: Solution, source: DataSource) -> Updated:
-    """The best coreset of more rows on the same points: their statistics are added to those of the fit."""
-    model = deepcopy(solution.model)
+def add_rows(model: CVGP, statistics: Statistics, bound: float, source: DataSource, *, tight: bool) -> Updated:
+    """The best coreset of more rows on the same points: their sums are added to those of the rows so far."""
+    model = deepcopy(model)
     new, gain = statistics_and_gain(model, source.chunks(CHUNK_ROWS), source.group)
-    before = bounds.solve_titsias(solution.statistics, bounds.whitener(model.jittered_covariance())).value.item()
-    found = solution.statistics.merge(new)
-    after = model.adopt_optimum(found).item() + (gain if solution.tight else 0.0)
-    return Updated(model, found, solution.bound + after - before)
+    before, found = _best_value(model, statistics), statistics.merge(new)
+    model.adopt_optimum(found)  # so that the next search for weights starts, and ends, at the same ones in any order
+    after = model.adopt_optimum(found).item() + (gain if tight else 0.0)
+    return Updated(model, found, bound + after - before)
+
+
+@torch.no_grad()
+def adapt_model(
+    model: CVGP, statistics: Statistics, bound: float, source: DataSource, points: Tensor, most: int, *, tight: bool
+) -> Updated:
+    """The best coreset of more rows with new points `[m, D]`, and at most `most` in all: the least needed are dropped.
+
+    Old rows are known through the old points alone, so their features at the new ones are zero.
+    """
+    extra = len(points)
+    Phi, b = pad(statistics.Phi, (0, extra, 0, extra)), pad(statistics.b, (0, 0, 0, extra))
+    found = add_rows(with_points(model, points), statistics._replace(Phi=Phi, b=b), bound, source, tight=tight)
+    if len(found.model.X_c) > most:
+        smaller, loss = prune_model(found.model, found.statistics, size=most)
+    else:
+        smaller, loss = prune_model(found.model, found.statistics, tolerance=UNNEEDED * source.total_weight)
+    return smaller._replace(bound=found.bound - loss)
+
+
+@torch.no_grad()
+def points_for(
+    model: CVGP, x: Tensor, precision: Tensor, weight: float, gap: float, most: int, rng: np.random.Generator
+) -> Tensor:
+    """New points among rows x `[n, D]`: up to `most`, until the rows are explained.
+
+    They are if the prior variance that the points leave, times the precision `[n]` of each row, is at most `gap` per
+    row; `weight` is the number of rows.
+    """
+    candidates = x.unique(dim=0)
+    candidates = candidates[torch.as_tensor(rng.permutation(len(candidates))[: max(CANDIDATES, most)], device=x.device)]
+    new: Tensor = candidates[randomly_pivoted(model.kernel, candidates, most, rng, present=model.X_c)]
+    every = torch.cat([model.X_c, new])
+    K_cc = add_jitter(square_matrix(model.kernel, every), JITTER)
+    gaps = torch.zeros(len(new) + 1, dtype=torch.float64, device=x.device)  # of the first 0, 1, ... new points
+    for own, rho in zip(x.split(CHUNK_ROWS), precision.split(CHUNK_ROWS), strict=True):
+        psi = bounds.whitener(K_cc) @ cross_matrix(model.kernel, every, own)  # [M + m, n]
+        explained = psi.square().cumsum(0)[len(model.X_c) - 1 :]  # [m + 1, n]
+        gaps += (diagonal(model.kernel, own) - explained).clamp_min(0.0) @ rho
+    return new[: int((gaps > gap * weight).sum())]
+
+
+@torch.no_grad()
+def discount(model: CVGP, statistics: Statistics, bound: float, factor: float) -> Updated:
+    """The best coreset if each row so far counts `factor` times."""
+    before, found, model = _best_value(model, statistics), statistics.times(factor), deepcopy(model)
+    after = model.adopt_optimum(found).item()
+    return Updated(model, found, after + factor * (bound - before))
+
+
+@torch.no_grad()
+def discount_neighbors(model: CVGP, kept: NeighborRows, factor: float) -> Updated:
+    """The same for rows that predictions use; those that hardly count are dropped."""
+    weight = factor * weight_of(kept.rows)
+    rows = kept.rows._replace(sample_weight=weight).take(weight >= FORGOTTEN * weight.max())
+    return with_neighbors(deepcopy(model), rows, kept.num_neighbors)
+
+
+def _best_value(model: CVGP, statistics: Statistics) -> float:
+    """The bound that the best coreset of some statistics has on the points of a model."""
+    return site_algebra.best_coreset(model.jittered_covariance(), statistics, model.site_precision).value.item()
 
 
 @torch.no_grad()

@@ -95,7 +95,7 @@ def open_training_table(
     estimator: Any, x: Any, y: Any, sample_weight: Any, noise_variance: Any = None, **columns: Any
 ) -> Any:
     """Rows that are read as a table, or None where x holds numbers; notes what is known of it on the estimator."""
-    for name in ("schema_", "n_bad_rows_", "merged_"):
+    for name in ("schema_", "n_bad_rows_", "merged_", "batch_log_densities_"):
         estimator.__dict__.pop(name, None)  # of an earlier fit
     opened = as_table(x, y, sample_weight, noise_variance, **columns)
     if opened is None:

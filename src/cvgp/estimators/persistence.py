@@ -160,6 +160,7 @@ def load(
 def _common_state(estimator: CVGPRegressor | CVGPClassifier, fit: dict[str, Any]) -> dict[str, Any]:
     """What the file of any estimator has."""
     names, decisions = getattr(estimator, "feature_names_in_", None), getattr(estimator, "decisions_", None)
+    densities = getattr(estimator, "batch_log_densities_", None)
     quantiles, indices = getattr(estimator, "_feature_quantiles", None), estimator._gp.indices_of_fit
     return {
         "format": FORMAT,
@@ -177,6 +178,7 @@ def _common_state(estimator: CVGPRegressor | CVGPClassifier, fit: dict[str, Any]
         },
         "importance": None if indices is None else indices._asdict(),
         "history": {name: column.tolist() for name, column in estimator.history_.items()},
+        "batch_log_densities": densities,
         "decisions": None if decisions is None else decisions.to_json(),
         "schema": getattr(estimator, "schema_", None),
         "feature_quantiles": None if quantiles is None else quantiles._asdict(),
@@ -268,6 +270,7 @@ def _restored_latent(fields: Fields, given: dict[str, Any]) -> CVGPRegressor | C
     schema = fields.optional("schema", lambda name: Fields(fields.take(name), name).values)
     if schema is not None:
         estimator.schema_ = schema
+    _set_batches(estimator, fields)
     D = len(gps[0].scaling.x_mean)
     _set_columns(estimator, D, fit.integer("n_features", 1), fit.take("feature_names"))
     indices = fields.optional("importance", fields.part, SobolIndices.from_state, estimator.n_features_in_)
@@ -348,12 +351,20 @@ def _restored(state: dict[str, Any], given: dict[str, Any]) -> CVGPRegressor | C
         "_feature_quantiles": fields.optional("feature_quantiles", fields.part, FeatureQuantiles.from_state, D, Q),
     }
     estimator.__dict__.update({name: value for name, value in found.items() if value is not None})
+    _set_batches(estimator, fields)
     _set_columns(estimator, D, fit.integer("n_features", 1), fit.take("feature_names"))
     gp.indices_of_fit = fields.optional("importance", fields.part, SobolIndices.from_state, estimator.n_features_in_)
     fit.close()
     fields.close()
     _check_usable(gp)
     return estimator
+
+
+def _set_batches(estimator: CVGPRegressor | CVGPClassifier, fields: Fields) -> None:
+    """Set the densities of batches that `partial_fit` has learned."""
+    found = fields.optional("batch_log_densities", fields.array, (None,))
+    if found is not None:
+        estimator.batch_log_densities_ = found
 
 
 def _set_columns(estimator: CVGPRegressor | CVGPClassifier, num_features: int, count: int, names: Any) -> None:

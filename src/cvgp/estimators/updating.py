@@ -1,4 +1,4 @@
-"""A fitted estimator with other points or new rows: prune, grow, condition, and quality by size. Nothing is trained."""
+"""A fitted estimator with other points or new rows: prune, grow, learn from a stream. Nothing is trained."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from cvgp.estimators.frames import as_table, schema_of
 from cvgp.estimators.inputs import check_seed, check_size, check_training, first_seed, refuse_transform
 from cvgp.estimators.predictive import Predictive
 from cvgp.estimators.training_summary import summarize_rows
+from cvgp.fitting.compare import weight_of
 from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.neighbors import in_random_order, reason_against_neighbors
 from cvgp.fitting.options import Number
@@ -35,11 +36,14 @@ from cvgp.gp.calibration import Calibration
 from cvgp.objectives import CHUNK_ROWS, full_bound
 from cvgp.parallel.group import ALONE, Group, current_group
 from cvgp.runtime import check_n_jobs, clean_torch_state, limited_threads
+from cvgp.tables.encode import Findings, new_inputs
 
 if TYPE_CHECKING:
     from cvgp.estimators.regressor import CVGPRegressor
 
 HELD_OUT = 0.2  # of the rows, the last ones
+MOST_BATCHES = 1000  # whose densities are kept
+UNEXPLAINED = 0.02  # prior variance per row over that of the noise that points may leave: 0.01 nats of the bound
 
 
 class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
@@ -158,6 +162,130 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
         return len(grown.model.X_c) - present
 
     @clean_torch_state()
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: ArrayLike | str | None = None,
+        noise_variance: ArrayLike | str | None = None,
+        *,
+        adapt: bool = False,
+    ) -> Self:
+        """Learn from new rows too, in place, without another fit; the first call is a fit.
+
+        Kernel, noise and units stay. The sums over all rows so far are part of the model, so the coreset becomes what
+        a solution for all rows at these pseudo-inputs would be, to rounding, whatever the order of the batches. This
+        does not hold after `condition`, `merge` or a batch with `adapt`, which replace old rows by points, nor for
+        models with neighbors, whose new rows join those that predictions use.
+
+        Parameters
+        ----------
+        X, y, sample_weight, noise_variance
+            New rows, as for `fit`, with the same columns and no new categories. Rows that were given before would count
+            twice.
+        adapt : bool
+            Let the pseudo-inputs follow the new rows: points are added where these are poorly explained, and the least
+            needed are dropped. There are never more than `n_coreset`, or as many as a fit may choose. Old rows are then
+            known through the old points alone, which is an approximation.
+
+        Returns
+        -------
+        CVGPRegressor
+            The estimator itself. `batch_log_densities_` has the mean log density of each batch before it was learned,
+            in nats per row and output, of the last 1000 batches: it falls where the data drift.
+
+        Examples
+        --------
+        >>> import cvgp, numpy as np
+        >>> X = np.linspace(0, 6, 90)[:, None]
+        >>> model = cvgp.CVGPRegressor(n_coreset=8, random_state=0)
+        >>> for batch in np.arange(90).reshape(30, 3).T:
+        ...     model = model.partial_fit(X[batch], np.sin(X[batch, 0]))
+        >>> model.n_rows_, len(model.batch_log_densities_)
+        (90.0, 2)
+        """
+        if not hasattr(self, "_gp"):
+            return self.fit(X, y, sample_weight, noise_variance)  # type: ignore[no-any-return]
+        self._gp.need_gaussian("partial_fit")
+        gp, given = self._gp, new_rows(self, X, y, sample_weight, noise_variance)
+        density = weighted_mean(_predicted(gp, given).log_density(given.y).mean(axis=1), given.sample_weight)
+        rows = _regular(gp, merge_copies(given))
+        if len(rows.x):  # otherwise all are outliers, and tell nothing
+            updated, weight, log_slopes = self._with_rows(rows, adapt)
+            self._adopt(updated, self.n_rows_ + weight, self._log_slopes + log_slopes)
+            self._gp = replace(self._gp, target=gp.target.with_limits(rows.y))
+        note_batch(self, density)
+        return self
+
+    def _with_rows(self, rows: Rows[Array], adapt: bool) -> tuple[coresets.Updated, float, float]:
+        """The model with more rows, their weight, and the sum of log T'(y)."""
+        gp, size, bound = self._gp, len(self._gp.model.X_c), self._bound
+        source, log_slopes = _scaled(gp, rows)
+        (new,) = source.chunks(source.num_rows)
+        if adapt:
+            most = max(size, most_points(self, Heuristics().largest_coreset))
+            old = self._statistics
+            gap = max(float(old.kk - old.Phi.trace()) / self.n_rows_, UNEXPLAINED)
+            room = most if gp.kept is None else most - size
+            precision = weight_of(new) / gp.model.total_noise(new.noise_variance)
+            rng = np.random.default_rng(check_seed(self.random_state).randint(2**31))
+            points = coresets.points_for(gp.model, new.x, precision, source.total_weight, gap, room, rng)
+        if gp.kept is None:
+            tight = reports_tight_bound(self.get_params()["training__bound"], self.solver_)
+            known = gp.model, self._statistics, bound, source
+            found = (
+                coresets.adapt_model(*known, points, most, tight=tight)
+                if adapt
+                else coresets.add_rows(*known, tight=tight)
+            )
+            return found, source.total_weight, log_slopes
+        self._check_room(source.num_rows)
+        if adapt and len(points):
+            every = coresets.append_rows(gp.kept.rows, new)
+            found = coresets.with_neighbors(coresets.with_points(gp.model, points), every, gp.kept.num_neighbors)
+        else:
+            found = coresets.condition_neighbors(gp.model, gp.kept, new)
+        return found, source.total_weight, log_slopes
+
+    @clean_torch_state()
+    def forget(self, factor: float) -> Self:
+        """Let all rows so far count less, in place: their weights are multiplied by a factor.
+
+        Called before each `partial_fit`, it lets a model follow a relation that changes.
+
+        Parameters
+        ----------
+        factor : float
+            Above 0 and at most 1. With 0.9, a row counts for a third after ten calls.
+
+        Returns
+        -------
+        CVGPRegressor
+            The estimator itself.
+
+        Examples
+        --------
+        >>> import cvgp, numpy as np
+        >>> X = np.linspace(0, 6, 40)[:, None]
+        >>> model = cvgp.CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> model.forget(0.5).n_rows_
+        20.0
+        """
+        check_is_fitted(self)
+        self._gp.need_gaussian("forget")
+        check_factor(factor)
+        gp = self._gp
+        if gp.kept is None:
+            updated = coresets.discount(gp.model, self._statistics, self._bound, factor)
+            count = factor * self.n_rows_
+        else:
+            updated = coresets.discount_neighbors(gp.model, gp.kept, factor)
+            assert updated.kept is not None, "it has neighbors"
+            count = weight_of(updated.kept.rows).sum().item()
+        self._adopt(updated, count, factor * self._log_slopes)
+        return self
+
+    @clean_torch_state()
     def condition(
         self,
         X: ArrayLike,
@@ -199,18 +327,9 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
         source, log_slopes = _scaled(gp, rows)
         (new,) = source.chunks(source.num_rows)
         if gp.kept is None:
-            # What `_adopt` adds is taken off again.
-            log_scale = float(np.log(gp.scaling.y_scale).sum())
-            updated = coresets.condition_coreset(
-                gp.model, new, self.elbo_ + self.n_rows_ * log_scale - self._log_slopes
-            )
+            updated = coresets.condition_coreset(gp.model, new, self._bound)
         else:
-            total, most = len(gp.kept.rows.x) + source.num_rows, Heuristics().most_neighbor_rows
-            if total > most:
-                raise InvalidInputError(
-                    f"Predictions can use at most {most} rows, and with the new ones there would be {total}. Fit "
-                    "with n_neighbors=0 to condition on more."
-                )
+            self._check_room(source.num_rows)
             updated = coresets.condition_neighbors(gp.model, gp.kept, new)
         found._adopt(updated, self.n_rows_ + source.total_weight, self._log_slopes + log_slopes)
         found._gp = replace(found._gp, target=gp.target.with_limits(rows.y))
@@ -250,10 +369,7 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
         self._gp.need_gaussian("calibrate")
         table = _known_table(self, X, y, None, None, current_group())
         rows = _known_rows(self, X, y, None, None) if table is None else table.load()
-        found = Predictive.at(self._gp, rows.x)
-        if rows.noise_variance is not None:
-            found = replace(found, noise=found.noise + rows.noise_variance[:, None])
-        residuals = found.residuals(rows.y)
+        residuals = _predicted(self._gp, rows).residuals(rows.y)
         if not np.isfinite(residuals).all():
             raise InvalidInputError("Some y are impossible under the model's transform of y; leave these rows out.")
         weight = _row_weights(groups, len(rows.x)) if groups is not None else rows.sample_weight
@@ -269,7 +385,8 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
         by_sums = gp.kept is None and not (is_exact and group.world == 1)
         source, log_slopes = _scaled(gp, regular, group if by_sums else ALONE)
         if by_sums:
-            updated = coresets.add_rows(solution, source)
+            known = solution.model, solution.statistics, solution.bound
+            updated = coresets.add_rows(*known, source, tight=solution.tight)
         else:
             (new,) = source.chunks(source.num_rows)
             # A row that is not a point of an exact GP would count as a combination of its points plus the noise, which
@@ -287,6 +404,21 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
         self._statistics = updated.statistics
         if num_rows is not None:
             self._set_bound(updated.bound, num_rows, log_slopes)
+
+    def _check_room(self, count: int) -> None:
+        """Raise if there would be too many rows for neighbors."""
+        assert self._gp.kept is not None, "asked only of a model with neighbors"
+        total, most = len(self._gp.kept.rows.x) + count, Heuristics().most_neighbor_rows
+        if total > most:
+            raise InvalidInputError(
+                f"Predictions can use at most {most} rows, and with the new ones there would be {total}. Fit "
+                "with n_neighbors=0 to learn from more."
+            )
+
+    @property
+    def _bound(self) -> float:
+        """The bound in the model's units."""
+        return self.elbo_ + self.n_rows_ * float(np.log(self._gp.scaling.y_scale).sum()) - self._log_slopes
 
     def _set_bound(self, bound: float, num_rows: float, log_slopes: float) -> None:
         self.n_rows_ = num_rows
@@ -308,6 +440,55 @@ def _known_source(
     else:
         rows = table.load()
     return _scaled(gp, _regular(gp, merge_copies(rows)), group)
+
+
+def new_rows(estimator: Any, x: Any, y: Any, sample_weight: Any, noise_variance: Any = None) -> Rows[Array]:
+    """New rows in memory for a fitted estimator, in the user's units; text may only hold categories that it knows."""
+    table = _known_table(estimator, x, y, sample_weight, noise_variance, ALONE)
+    if table is None:
+        return _known_rows(estimator, x, y, sample_weight, noise_variance)
+    if not table.fits_in_memory:
+        raise InvalidInputError("partial_fit needs its rows in memory; give the table in parts, one after the other.")
+    findings = Findings()
+    for rows, numbers in table.rows.cell_blocks():
+        findings.add(new_inputs(table.rows.columns, rows.x, numbers)[1])
+    unknown = [f"{name!r} ({place})" for (kind, name), place in findings.first.items() if kind == "unknown"]
+    if unknown:
+        raise InvalidInputError(
+            f"Cells with a category that the model does not know: {', '.join(unknown)}. Correct or leave out these "
+            "rows, or fit the model again with them."
+        )
+    return table.load()  # type: ignore[no-any-return]
+
+
+def note_batch(estimator: Any, density: float) -> None:
+    """Keep the log density of a batch before it was learned."""
+    before = getattr(estimator, "batch_log_densities_", np.empty(0))
+    estimator.batch_log_densities_ = np.append(before, density)[-MOST_BATCHES:]
+
+
+def most_points(estimator: Any, largest: int) -> int:
+    """How many points an estimator may have; `largest` if a fit chooses."""
+    return largest if estimator.n_coreset == "auto" else int(estimator.n_coreset)
+
+
+def check_factor(factor: Any) -> None:
+    """Raise unless a factor can discount rows."""
+    if not isinstance(factor, Number) or isinstance(factor, bool) or not 0.0 < factor <= 1.0:
+        raise InvalidInputError(
+            f"factor is what the weight of each row is multiplied by, above 0 and at most 1; got {factor!r}."
+        )
+
+
+def weighted_mean(values: Array, weight: Array | None) -> float:
+    """The mean of one value per row."""
+    return float(np.average(values, weights=weight))
+
+
+def _predicted(gp: FittedGP, rows: Rows[Array]) -> Predictive:
+    """Predictions of rows, with their own noise."""
+    found = Predictive.at(gp, rows.x)
+    return found if rows.noise_variance is None else replace(found, noise=found.noise + rows.noise_variance[:, None])
 
 
 def _known_table(estimator: Any, x: Any, y: Any, sample_weight: Any, noise_variance: Any, group: Group) -> Any:

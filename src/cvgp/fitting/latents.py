@@ -176,6 +176,10 @@ class _Matrices:
         """Rows, K_cx [M, n] and k_xx [n]."""
         return self._made() if self._kept is None else iter(self._kept)
 
+    def of(self, old: "OldSites") -> tuple["OldSites", Tensor, Tensor]:
+        """The same for old sites."""
+        return old, cross_matrix(self.model.kernel, self.model.X_c, old.x), diagonal(self.model.kernel, old.x)
+
     def factors(self, points: "_Points") -> list[Factor]:
         """The posterior of each latent value."""
         return [factorize(self.K_cc, w, self.K_cc @ alpha + alpha / w) for alpha, w in zip(*points, strict=True)]
@@ -209,6 +213,27 @@ class Solved(NamedTuple):
     sums: list[Statistics]  # of targets minus the constants
 
 
+class OldSites(NamedTuple):
+    """The sites of latent values that stand for rows seen before."""
+
+    x: Tensor  # [M, D]
+    y: Tensor  # [M, L], without the constants
+    precision: Tensor  # [M, L]
+
+    @classmethod
+    def of(cls, latents: Latents) -> "OldSites":
+        """The present sites."""
+        y = torch.stack([model.y_c.detach() for model in latents.models], 1)
+        precision = torch.stack([model.site_precision.detach() for model in latents.models], 1)
+        return cls(latents.first.X_c.detach().clone(), y, precision)
+
+    def expected(self, f_mean: Tensor, f_var: Tensor) -> Expected:
+        """That of normal observations of each latent value, without their normalizers."""
+        error = self.y - f_mean
+        value = -0.5 * (self.precision * (error.square() + f_var)).sum(1)
+        return Expected(value, self.precision * error, self.precision)
+
+
 @torch.no_grad()
 def solve_sites(
     latents: Latents,
@@ -218,10 +243,12 @@ def solve_sites(
     tol: float = SITE_TOLERANCE,
     fresh: bool = False,
     begin: Solved | None = None,
+    old: OldSites | None = None,
 ) -> Solved:
     """Find the sites at the present kernel and pseudo-inputs, in place, by steps that never lower the bound.
 
-    A fresh search starts from the prior; others start from the present sites, or from the sums of fewer rows.
+    A fresh search starts from the prior; others start from the present sites, or from the sums of fewer rows. Old sites
+    stand for rows beside the given ones.
     """
     models, likelihood = latents.models, latents.likelihood
     with threads_for(float(len(models[0].X_c)) ** 2 * CHUNK_ROWS):
@@ -235,14 +262,19 @@ def solve_sites(
 
             def local() -> list[Tensor]:
                 value, weight, precision, sums = zero, zero, zero.expand(len(models)), no_sums
-                for part, K_cx, k_xx in matrices.chunks():
+                every: Iterator[tuple[Rows[Tensor] | OldSites, Tensor, Tensor]]
+                every = chain(matrices.chunks(), [] if old is None else [matrices.of(old)])
+                for part, K_cx, k_xx in every:
                     f_mean, f_var = _marginals(factors, K_cx, k_xx, len(models))
-                    expected = likelihood.expected(part.y, f_mean + latents.offset(part), f_var)
+                    if isinstance(part, OldSites):
+                        expected, own = part.expected(f_mean, f_var), torch.ones_like(k_xx)
+                    else:
+                        expected = likelihood.expected(part.y, f_mean + latents.offset(part), f_var)
+                        own = weight_of(part)
+                        weight = weight + own.sum()
                     g, target = normal_rows(expected, f_mean)
-                    own, psi = weight_of(part), matrices.L_inv @ K_cx
-                    rho = own[:, None] * g
-                    value, weight = value + own @ expected.value, weight + own.sum()
-                    precision = precision + rho.sum(0)
+                    rho, psi = own[:, None] * g, matrices.L_inv @ K_cx
+                    value, precision = value + own @ expected.value, precision + rho.sum(0)
                     columns = zip(target.mT, rho.mT, strict=True)
                     gathered = [gather_whitened(psi, k_xx, t[:, None], r, zero) for t, r in columns]
                     sums = [before.merge(more) for before, more in zip(sums, gathered, strict=True)]
