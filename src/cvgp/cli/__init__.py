@@ -13,6 +13,7 @@ __all__ = ["app"]
 
 COMMANDS = {
     "fit": ("fit", "Fit a model to a table and save it."),
+    "update": ("update", "Learn new rows of a table without another fit."),
     "predict": ("predict", "Write a table with predictions beside its columns."),
     "evaluate": ("scores", "Score predictions of a table that has the target."),
     "compare": ("scores", "Compare two models by their predictions."),

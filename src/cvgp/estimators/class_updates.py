@@ -91,10 +91,10 @@ class ClassUpdatingMixin(BaseEstimator):  # type: ignore[misc]
                     "first."
                 )
             return self._learn(X, y, sample_weight, classes=classes)  # type: ignore[no-any-return]
-        if classes is not None and set(np.unique(classes).tolist()) != set(self.classes_.tolist()):
+        own = self.classes_.tolist()
+        if classes is not None and (named := np.unique(classes).tolist()) != own:
             raise InvalidInputError(
-                f"The model knows the classes {self.classes_.tolist()}, and classes={np.unique(classes).tolist()} are others; "
-                "fit it again to change them."
+                f"The model knows the classes {own}, and classes={named} are others; fit it again to change them."
             )
         if isinstance(self.class_weight, str):
             raise InvalidInputError(

@@ -178,10 +178,10 @@ def _common_state(estimator: CVGPRegressor | CVGPClassifier, fit: dict[str, Any]
         },
         "importance": None if indices is None else indices._asdict(),
         "history": {name: column.tolist() for name, column in estimator.history_.items()},
-        "batch_log_densities": densities,
         "decisions": None if decisions is None else decisions.to_json(),
         "schema": getattr(estimator, "schema_", None),
         "feature_quantiles": None if quantiles is None else quantiles._asdict(),
+        **({} if densities is None else {"batch_log_densities": densities}),
     }
 
 
@@ -362,9 +362,8 @@ def _restored(state: dict[str, Any], given: dict[str, Any]) -> CVGPRegressor | C
 
 def _set_batches(estimator: CVGPRegressor | CVGPClassifier, fields: Fields) -> None:
     """Set the densities of batches that `partial_fit` has learned."""
-    found = fields.optional("batch_log_densities", fields.array, (None,))
-    if found is not None:
-        estimator.batch_log_densities_ = found
+    if "batch_log_densities" in fields.values:
+        estimator.batch_log_densities_ = fields.array("batch_log_densities", (None,))
 
 
 def _set_columns(estimator: CVGPRegressor | CVGPClassifier, num_features: int, count: int, names: Any) -> None:

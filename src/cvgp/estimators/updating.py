@@ -208,13 +208,12 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
             return self.fit(X, y, sample_weight, noise_variance)  # type: ignore[no-any-return]
         self._gp.need_gaussian("partial_fit")
         gp, given = self._gp, new_rows(self, X, y, sample_weight, noise_variance)
-        density = weighted_mean(_predicted(gp, given).log_density(given.y).mean(axis=1), given.sample_weight)
         rows = _regular(gp, merge_copies(given))
         if len(rows.x):  # otherwise all are outliers, and tell nothing
             updated, weight, log_slopes = self._with_rows(rows, adapt)
             self._adopt(updated, self.n_rows_ + weight, self._log_slopes + log_slopes)
             self._gp = replace(self._gp, target=gp.target.with_limits(rows.y))
-        note_batch(self, density)
+        note_batch(self, weighted_mean(_predicted(gp, given).log_density(given.y).mean(axis=1), given.sample_weight))
         return self
 
     def _with_rows(self, rows: Rows[Array], adapt: bool) -> tuple[coresets.Updated, float, float]:
