@@ -90,7 +90,7 @@ def test_after_forgetting_old_rows_count_less(model: CVGPRegressor) -> None:
     model.forget(0.5).forget(0.5).partial_fit(*BATCHES[0])
     X, y = (np.concatenate(parts) for parts in zip(waves(150), BATCHES[0], strict=True))
     weight = np.repeat([0.25, 1.0], [150, 60])
-    assert_predicts_the_same(model, solved_on_all_rows(model, X, y, weight))
+    assert_predicts_the_same(model, solved_on_all_rows(model, X, y, weight), 1e-5)  # the search for weights ends early
     assert model.n_rows_ == 0.25 * 150 + 60
 
 
@@ -191,18 +191,27 @@ def test_a_factor_that_does_not_discount_is_an_error(
             known.forget(factor)
 
 
+CLASS_BATCHES = [labels(100, seed) for seed in range(1, 4)]
+
+
+@pytest.fixture(scope="module")
+def full_classes() -> CVGPClassifier:
+    X, y = (np.concatenate(parts) for parts in zip(labels(150), *CLASS_BATCHES, strict=True))
+    return CVGPClassifier(n_coreset=15, kernel="rbf", random_state=0).fit(X, y)
+
+
 @pytest.mark.parametrize("adapt", [False, True])
-def test_a_classifier_learns_batches_almost_as_well_as_all_rows(fitted_classes: CVGPClassifier, adapt: bool) -> None:
-    model, test, batches = deepcopy(fitted_classes), labels(1000, 9), [labels(150, seed) for seed in range(1, 5)]
+def test_a_classifier_learns_batches_almost_as_well_as_all_rows(
+    fitted_classes: CVGPClassifier, full_classes: CVGPClassifier, adapt: bool
+) -> None:
+    model, full, test = deepcopy(fitted_classes), full_classes, labels(1000, 9)
     before = log_loss(model, *test)
-    for batch in batches:
+    for batch in CLASS_BATCHES:
         model.partial_fit(*batch, adapt=adapt)
-    X, y = (np.concatenate(parts) for parts in zip(labels(150), *batches, strict=True))
-    full = CVGPClassifier(n_coreset=15, kernel="rbf", random_state=0).fit(X, y)
     assert log_loss(model, *test) < min(before, log_loss(full, *test) + 0.03)
     np.testing.assert_allclose(model.class_prior_, full.class_prior_, rtol=1e-12)
     assert model.elbo_ / model.n_rows_ == pytest.approx(full.elbo_ / full.n_rows_, abs=0.05)
-    assert model.batch_log_densities_.shape == (4,)
+    assert model.batch_log_densities_.shape == (3,)
 
 
 def test_a_classifier_without_new_rows_to_count_stays_as_it_is(fitted_classes: CVGPClassifier) -> None:
