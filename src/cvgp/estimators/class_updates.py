@@ -14,14 +14,13 @@ from torch import Tensor
 
 from cvgp.coreset import Coreset
 from cvgp.data.rows import Array, Rows
-from cvgp.data.scaling import Scaling
 from cvgp.data.source import MemorySource
 from cvgp.errors import InvalidInputError, optional_packages
 from cvgp.estimators import coresets
 from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.frames import is_in_files, without_column
 from cvgp.estimators.inputs import check_seed
-from cvgp.estimators.updating import UNEXPLAINED, check_factor, most_points, new_rows, note_batch, weighted_mean
+from cvgp.estimators.updating import UNEXPLAINED, check_factor, most_points, new_rows, note_batch
 from cvgp.fitting.compare import weight_of
 from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.latents import FIRST_STEPS, Latents, OldSites, solve_sites
@@ -103,14 +102,14 @@ class ClassUpdatingMixin(BaseEstimator):  # type: ignore[misc]
         given = _coded_rows(self, X, y, sample_weight)
         codes = given.y[:, 0].astype(np.int64)
         p = self._probabilities(given.x)[np.arange(len(codes)), codes]
-        density = weighted_mean(np.log(np.maximum(p, np.finfo(np.float64).tiny)), given.sample_weight)
+        density = np.average(np.log(np.maximum(p, np.finfo(np.float64).tiny)), weights=given.sample_weight)
         counts = np.bincount(codes, given.sample_weight, minlength=len(self.classes_))
         seen = self.n_rows_ * self.class_prior_ + counts
         rows = merge_copies(self._weighted(given))
         if len(rows.x):
             self._add(rows, adapt)
         self.class_prior_ = seen / seen.sum()
-        note_batch(self, density)
+        note_batch(self, float(density))
         return self
 
     @clean_torch_state()
@@ -148,8 +147,9 @@ class ClassUpdatingMixin(BaseEstimator):  # type: ignore[misc]
     @torch.no_grad()
     def _add(self, rows: Rows[Array], adapt: bool) -> None:
         """Solve for the sites of new rows beside the present ones."""
-        latents, scaling = _latents(self._gps), self._gps[0].scaling
-        source = scaled_rows(rows, _labels_as_they_are(scaling), latents.first.X_c.device, ALONE)
+        latents = _latents(self._gps)
+        of_x = self._gps[0].scaling._replace(y_mean=np.zeros(1), y_scale=np.ones(1))
+        source = scaled_rows(rows, of_x, latents.first.X_c.device, ALONE)
         assert isinstance(source, MemorySource), "rows in memory"
         old, before, size = OldSites.of(latents), _bound_of_sites(latents), len(latents.first.X_c)
         if adapt:
@@ -199,10 +199,6 @@ def _bound_of_sites(latents: Latents) -> float:
     """The part of the bound that the sites have at the present posterior, without their normalizers."""
     first, none = latents.first.X_c, latents.first.y_c[:0]
     return solve_sites(latents.copied(), MemorySource(first[:0], none), steps=0, old=OldSites.of(latents)).value
-
-
-def _labels_as_they_are(scaling: Scaling) -> Scaling:
-    return scaling._replace(y_mean=np.zeros(1), y_scale=np.ones(1))
 
 
 def _coded_rows(estimator: Any, x: Any, y: Any, sample_weight: Any) -> Rows[Array]:

@@ -213,7 +213,8 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
             updated, weight, log_slopes = self._with_rows(rows, adapt)
             self._adopt(updated, self.n_rows_ + weight, self._log_slopes + log_slopes)
             self._gp = replace(self._gp, target=gp.target.with_limits(rows.y))
-        note_batch(self, weighted_mean(_predicted(gp, given).log_density(given.y).mean(axis=1), given.sample_weight))
+        densities = _predicted(gp, given).log_density(given.y).mean(axis=1)
+        note_batch(self, float(np.average(densities, weights=given.sample_weight)))
         return self
 
     def _with_rows(self, rows: Rows[Array], adapt: bool) -> tuple[coresets.Updated, float, float]:
@@ -477,11 +478,6 @@ def check_factor(factor: Any) -> None:
         raise InvalidInputError(
             f"factor is what the weight of each row is multiplied by, above 0 and at most 1; got {factor!r}."
         )
-
-
-def weighted_mean(values: Array, weight: Array | None) -> float:
-    """The mean of one value per row."""
-    return float(np.average(values, weights=weight))
 
 
 def _predicted(gp: FittedGP, rows: Rows[Array]) -> Predictive:
