@@ -76,7 +76,7 @@ def test_known_noise_counts_in_the_rows_that_are_consulted() -> None:
 def test_every_kind_of_prediction_consults_the_neighbours() -> None:
     X, y = smooth(300)
     alone = make_regressor(5, **FIXED).fit(X, y)
-    model = make_regressor(5, n_neighbors=8, **FIXED).fit(X, y)
+    model = make_regressor(5, n_neighbors=8, noise="constant", **FIXED).fit(X, y)
     assert (alone.n_neighbors_, model.n_neighbors_) == (0, 8)
     X_new = X[:20]
     mean, sd = model.predict(X_new, return_std=True)
