@@ -133,6 +133,7 @@ def test_the_code_of_a_page_runs_and_prints_what_the_page_says(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)  # as in a session of Python that was started there
     names = BEFORE[page](tmp_path) if page in BEFORE else {}
     printed = ""
     for kind, text in blocks(page):

@@ -140,6 +140,7 @@ EXTRAS = {
     "rich": "cli",
     "botorch": "botorch",
     "ray": "ray",
+    "onnx": "onnx",
 }
 
 

@@ -1,6 +1,7 @@
 """A fitted estimator in a notebook, as a page of its own, and as a model of another library."""
 
 import math
+import os
 from collections.abc import Iterable
 from html import escape
 from importlib import import_module  # of report and adapters, which import estimators
@@ -57,6 +58,58 @@ class PageMixin(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         page = import_module("cvgp.report.page")
         return page.make_report(self, X, y, train=train, output=output, exposure=exposure)
+
+    def export_numpy(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the model for machines that have NumPy alone.
+
+        Beside it goes ``cvgp_predictor.py``, and for a model of a table ``cvgp_table.py``. Copy them along.
+
+        Parameters
+        ----------
+        path : str or path
+            A file whose name ends in ``.npz``.
+        overwrite : bool
+            Whether existing files may be replaced.
+
+        Examples
+        --------
+        >>> import cvgp, numpy as np, pathlib, tempfile
+        >>> X = np.linspace(0, 6, 40)[:, None]
+        >>> model = cvgp.CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     model.export_numpy(pathlib.Path(folder) / "sine.npz")
+        ...     sorted(path.name for path in pathlib.Path(folder).iterdir())
+        ['cvgp_predictor.py', 'sine.npz']
+        """
+        import_module("cvgp.adapters.export").export_numpy(self, path, overwrite=overwrite)
+
+    def export_onnx(
+        self, path: str | os.PathLike[str], *, opset: int = 17, level: float | None = 0.9, overwrite: bool = False
+    ) -> None:
+        """Write the model as an ONNX graph in double precision; it needs the extra ``onnx``.
+
+        Its input is ``x`` of shape (n, n_features). A regressor has the outputs ``mean``, ``sd``, ``lower`` and
+        ``upper``, and a classifier ``probabilities``. For counts with exposures, the input ``exposure`` has the shape
+        (n, 1).
+
+        Parameters
+        ----------
+        path : str or path
+        opset : int
+            The version of the operators, at least 13.
+        level : float or None
+            The probability that an observation is between ``lower`` and ``upper``; None for neither of them.
+        overwrite : bool
+            Whether an existing file may be replaced.
+
+        Examples
+        --------
+        >>> model.export_onnx("model.onnx", level=0.95)  # doctest: +SKIP
+        """
+        with optional_packages():
+            import_module("onnx")
+        export = import_module("cvgp.adapters.export")
+        export.export_onnx(self, path, opset=opset, level=level, overwrite=overwrite)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)

@@ -259,14 +259,19 @@ def ends_of_interval(level: float) -> Array:
 
 def _with_tails(target: TargetTransform, mean: Array, variance: Array, tails: Tails) -> tuple[Array, Array]:
     """Mean and variance of y [n, Q] where T(y) has heavy tails, by quadrature over normal quantiles."""
-    end = -float(ndtri(BEYOND))
-    nodes, weights = np.polynomial.legendre.leggauss(TAIL_NODES)
-    weights = weights * np.exp(-0.5 * (end * nodes) ** 2)
-    weights /= weights.sum()
-    errors = tails.from_normal(end * nodes)[:, None, None] * np.sqrt(variance)  # [TAIL_NODES, n, Q]
+    nodes, weights = tail_nodes(tails)
+    errors = nodes[:, None, None] * np.sqrt(variance)  # [TAIL_NODES, n, Q]
     y = target.predict(mean + errors)
     y_mean = np.tensordot(weights, y, 1)
     return y_mean, np.tensordot(weights, (y - y_mean) ** 2, 1)
+
+
+def tail_nodes(tails: Tails) -> tuple[Array, Array]:
+    """Nodes and weights [TAIL_NODES] of the quadrature over heavy tails, whose last `BEYOND` is left out."""
+    end = -float(ndtri(BEYOND))
+    nodes, weights = np.polynomial.legendre.leggauss(TAIL_NODES)
+    weights = weights * np.exp(-0.5 * (end * nodes) ** 2)
+    return tails.from_normal(end * nodes), weights / weights.sum()
 
 
 def _covariance(function: Callable[[Array], Array], mean: Array, sd: Array, f_cov: Array) -> Array:

@@ -309,13 +309,13 @@ class Softmax(Classes):
         logits = np.log(counts / counts.sum())
         return np.asarray(logits - logits.mean())
 
-    def _draws(self, f_mean: Tensor, f_var: Tensor, count: int = DRAWS) -> Tensor:
+    def draws(self, f_mean: Tensor, f_var: Tensor, count: int = DRAWS) -> Tensor:
         """Latent values [S, n, C] at fixed quasi-random draws."""
         return f_mean + f_var.sqrt() * _normal_draws(self.num_classes, count).to(f_mean)[:, None]
 
     def expected(self, y: Tensor, f_mean: Tensor, f_var: Tensor) -> Expected:
         """Means over the draws; the derivatives of the log density are y - p and p (1 - p)."""
-        log_p = self._draws(f_mean, f_var, DRAWS_OF_FIT).log_softmax(-1)  # [S, n, C]
+        log_p = self.draws(f_mean, f_var, DRAWS_OF_FIT).log_softmax(-1)  # [S, n, C]
         is_y = torch.nn.functional.one_hot(y.long(), self.num_classes).to(f_mean)  # [n, C]
         p = log_p.exp()
         curvature = (p * (1.0 - p)).mean(0).clamp_min(LEAST_CURVATURE)
@@ -323,7 +323,7 @@ class Softmax(Classes):
 
     def probabilities(self, f_mean: Tensor, f_var: Tensor) -> Tensor:
         """Probabilities of the classes `[n, C]`."""
-        return self._draws(f_mean, f_var).softmax(-1).mean(0)
+        return self.draws(f_mean, f_var).softmax(-1).mean(0)
 
     def log_predictive(self, y: Tensor, f_mean: Tensor, f_var: Tensor) -> Tensor:
         """The logarithm of the probability of class y."""

@@ -118,7 +118,7 @@ class Tails(NamedTuple):
         z = np.asarray(z, dtype=np.float64)
         if self.is_normal:
             return z
-        at, upper = _upper_tail(tuple(self.multipliers.tolist()), tuple(self.weights.tolist()))
+        at, upper = upper_tail(tuple(self.multipliers.tolist()), tuple(self.weights.tolist()))
         # The smaller of the two tails keeps its digits.
         return np.asarray(np.sign(z) * np.interp(-log_ndtr(-np.abs(z)), -upper, at))
 
@@ -128,7 +128,7 @@ class Tails(NamedTuple):
 
 
 @lru_cache(maxsize=8)  # it takes ten times as long as the prediction of a row
-def _upper_tail(multipliers: tuple[float, ...], weights: tuple[float, ...]) -> tuple[Array, Array]:
+def upper_tail(multipliers: tuple[float, ...], weights: tuple[float, ...]) -> tuple[Array, Array]:
     """Residuals, and the logarithm of the probability of larger ones."""
     at = np.geomspace(SMALLEST, LARGEST, POINTS)
     with np.errstate(divide="ignore"):  # a weight may be zero
