@@ -30,15 +30,7 @@ from cvgp.gp.kernels import (
 from cvgp.gp.linalg import backward_from
 from cvgp.gp.model import CVGP
 from cvgp.gp.stationary import Family, StationaryKernel, covariance_at, place, pull_back_both
-from cvgp.gp.vecchia import (
-    InducingPosterior,
-    expected_log_density,
-    inducing_prior,
-    local_rows,
-    no_points,
-    order_rows,
-    whiten_points,
-)
+from cvgp.gp.vecchia import conditional_log_density, local_rows, order_rows
 from cvgp.parallel.group import ALONE, Group, sum_of
 from cvgp.runtime import memory_left, threads_for
 
@@ -300,17 +292,16 @@ def _no_statistics(model: CVGP) -> bounds.Statistics:
 
 
 class VecchiaObjective:
-    """The sum over all rows of E_q log p(y_i | y_N, u), as a function of kernel, mean and noise.
+    """The sum over all rows of log p(y_i | y_N), as a function of kernel, mean and noise.
 
-    `neighbors` [N, k] are earlier rows, or any others for a composite likelihood, or -1. The posterior of u is held
-    fixed.
+    `neighbors` [N, k] are earlier rows, or any others for a composite likelihood, or -1.
     """
 
     batch: Tensor  # the rows of the present step [n], to be set before each evaluation
 
-    def __init__(self, model: CVGP, rows: Rows[Tensor], neighbors: Tensor, u: InducingPosterior | None = None) -> None:
+    def __init__(self, model: CVGP, rows: Rows[Tensor], neighbors: Tensor) -> None:
         self.parameters = _learned(model, "X_c", "y_c", "raw_beta")
-        self.model, self.rows, self.neighbors, self.u = model, rows, neighbors, u
+        self.model, self.rows, self.neighbors = model, rows, neighbors
 
     def value_and_backward(self, scale: float = 1.0) -> float:
         """`scale` times the estimate; `scale` times its gradient is added to `grad` of the parameters."""
@@ -323,13 +314,7 @@ class VecchiaObjective:
             model.total_noise(rows.noise_variance),
             sample_weight=rows.sample_weight,
         )
-        if self.u is None:
-            points = no_points(model.kernel, x)
-        else:
-            points = whiten_points(model.kernel, model.X_c.detach(), model.jittered_covariance())
-        u = inducing_prior(points, data.y.shape[1]) if self.u is None else self.u
-        weight = scale * len(self.rows.x) / len(self.batch)
-        value = weight * expected_log_density(points, data, local, u)
+        value = scale * len(self.rows.x) / len(self.batch) * conditional_log_density(model.kernel, data, local)
         value.backward()
         return value.item()
 

@@ -26,7 +26,7 @@ from cvgp.fitting.monitor import FitLog, Phase, Run, neighbor_seconds
 from cvgp.fitting.noise_map import constant_noise_scores, relative_noise
 from cvgp.fitting.sample import distinct_rows
 from cvgp.fitting.size import adopt_first
-from cvgp.gp.bounds import Statistics
+from cvgp.gp.bounds import Statistics, whitener
 from cvgp.gp.kernels import multiply_inside, name_of_kernel, prior_mean, stationary_form
 from cvgp.gp.model import CVGP
 from cvgp.gp.neighbors import RowIndex, random_order
@@ -36,14 +36,11 @@ from cvgp.gp.vecchia import (
     RowMoments,
     WhitenedPoints,
     inducing_posterior,
-    inducing_prior,
-    moments,
     no_points,
     order_rows,
     sequential_moments,
     vecchia_blocks,
     vecchia_statistics,
-    whiten_points,
 )
 from cvgp.objectives import PriorObjective, VecchiaObjective
 from cvgp.optim import AdamState, Result, Status, minimize_adam
@@ -111,7 +108,7 @@ def begin_of_cluster(rows: Rows[Tensor], place: int) -> int:
 
 def whitened(model: CVGP) -> WhitenedPoints:
     """The pseudo-inputs of a model as features."""
-    return whiten_points(model.kernel, model.X_c.detach(), model.jittered_covariance())
+    return WhitenedPoints(model.kernel, model.X_c.detach(), whitener(model.jittered_covariance()))
 
 
 def ordered(model: CVGP, rows: Rows[Tensor]) -> OrderedRows:
@@ -371,8 +368,7 @@ def near_scores(model: CVGP, rows: Rows[Tensor], count: int, h: Heuristics) -> S
 def _residuals_given(near: Tensor, model: CVGP, rows: Rows[Tensor], queries: Tensor) -> Residuals:
     """Residuals of some rows `[n]` given their neighbors `[n, k]` alone."""
     points, data = no_points(model.kernel, rows.x), ordered(model, rows)
-    u = inducing_prior(points, data.y.shape[1])
-    found = [moments(part, u) for _, part in vecchia_blocks(points, data, queries, near)]
+    found = [(part.eta_y, part.v) for _, part in vecchia_blocks(points, data, queries, near)]
     f_mean, f_var = (torch.cat(values) for values in zip(*found, strict=True))
     return Residuals.of(rows.take(queries), data.y[queries] - f_mean, f_var)
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from cvgp.errors import InvalidInputError
-from cvgp.gp.bounds.statistics import Statistics, gather_whitened, weigh, whitener
+from cvgp.gp.bounds.statistics import Statistics, gather_whitened, weigh
 from cvgp.gp.kernels import check_finite, check_inputs, cross_matrix, evaluate, square_matrix, stationary_form
 from cvgp.gp.linalg import (
     cholesky_above_identity,
@@ -46,11 +46,9 @@ class WhitenedPoints:
         return len(self.X_c)
 
     def features(self, x: Tensor) -> Tensor:
-        """Psi [B, M] at x [B, D] in float64, differentiable where gradients are on."""
+        """Psi [B, M] at x [B, D] in float64, without gradients."""
         if self.size == 0:
             return x.new_zeros(len(x), 0)
-        if torch.is_grad_enabled():
-            return (self.L_K_inv @ cross_matrix(self.kernel, self.X_c, x)).mT.contiguous()
         if len(x) > FEATURE_ROWS:
             Psi = x.new_empty(len(x), self.size)
             for start in range(0, len(x), FEATURE_ROWS):
@@ -89,11 +87,6 @@ def _among(kernel: Kernel, x: Tensor) -> Tensor:
     if type(kernel) is AdditiveKernel:  # whose terms may have fused forms
         return reduce(torch.add, (_among(term, x) for term in kernel.kernels))
     return evaluate(kernel, x, x)
-
-
-def whiten_points(kernel: Kernel, X_c: Tensor, K_cc: Tensor) -> WhitenedPoints:
-    """Pseudo-inputs with their kernel matrix, to which the caller has added its jitter; differentiable."""
-    return WhitenedPoints(kernel, X_c, whitener(K_cc))
 
 
 def no_points(kernel: Kernel, x: Tensor) -> WhitenedPoints:
@@ -307,12 +300,6 @@ def inducing_posterior(statistics: Statistics) -> InducingPosterior:
     """The posterior of u under the model, from the statistics of Vecchia rows."""
     root = inverse_lower(safe_cholesky(plus_identity(statistics.Phi), "C = I + Phi")).mT
     return InducingPosterior(root @ (root.mT @ statistics.b), root)
-
-
-def inducing_prior(points: WhitenedPoints, num_outputs: int) -> InducingPosterior:
-    """The prior N(0, I) of u, which is empty without pseudo-inputs."""
-    M = points.size
-    return InducingPosterior(points.L_K_inv.new_zeros(M, num_outputs), plus_identity(points.L_K_inv.new_zeros(M, M)))
 
 
 def moments(part: VecchiaRows, u: InducingPosterior) -> tuple[Tensor, Tensor]:
@@ -541,14 +528,13 @@ def _evenly(held: list[tuple[Tensor, VecchiaRows]], size: int) -> Iterator[tuple
     return ((rows, VecchiaRows(*piece)) for rows, *piece in pieces)
 
 
-def expected_log_density(points: WhitenedPoints, data: OrderedRows, local: LocalRows, u: InducingPosterior) -> Tensor:
-    """Sum of E_q log p(y_i | y_N, u) over some rows, in nats; differentiable in kernel and noise (§9.7)."""
+def conditional_log_density(kernel: Kernel, data: OrderedRows, local: LocalRows) -> Tensor:
+    """Sum of log p(y_i | y_N) over some rows, in nats; differentiable in kernel and noise (§9.7)."""
+    points = no_points(kernel, data.x)
     part = vecchia_rows(points, data, points.features(data.x), local)
     here = data.take(local.rows)
     num_outputs = here.y.shape[1]
     rho_v = here.precision * part.v
-    f_mean = part.eta_y + part.phi @ u.mean  # [n, Q]
-    f_var = (part.phi @ u.root).square().sum(1)  # [n], from u alone
-    squares = (here.y - f_mean).square().sum(1) + num_outputs * f_var
+    squares = (here.y - part.eta_y).square().sum(1)
     normalizer = num_outputs * (here.log_normalizer - 0.5 * rho_v.log1p())
     return (normalizer - 0.5 * here.precision / (1.0 + rho_v) * squares).sum()
