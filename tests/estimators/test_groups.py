@@ -12,7 +12,7 @@ from cvgp import CVGPRegressor, TrainingOptions, load, read_table
 from cvgp.data.rows import Rows
 from cvgp.data.source import MemorySource
 from cvgp.errors import InvalidInputError
-from cvgp.fitting.compare import Residuals, Scores, cluster_weight, compare, members
+from cvgp.fitting.compare import Scores, cluster_weight, compare, folds_of, members
 from cvgp.fitting.monitor import Run
 from cvgp.fitting.neighbors import in_random_order
 from cvgp.fitting.prepare import choose_target
@@ -124,8 +124,7 @@ def test_the_standard_error_of_a_comparison_is_that_of_groups() -> None:
 
 def test_folds_share_no_group() -> None:
     rows = clustered([5, 1, 9, 4])
-    nothing = torch.zeros(19, dtype=torch.float64)
-    folds = Residuals.of(rows, nothing[:, None], nothing).folds(2, np.random.default_rng(0))
+    folds = folds_of(rows, 2, np.random.default_rng(0))
     assert all(len(folds[group].unique()) == 1 for group in members(rows))
     assert len(folds.unique()) == 2
 

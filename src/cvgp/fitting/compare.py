@@ -28,6 +28,12 @@ class Scores(NamedTuple):
     weight: Tensor  # [n]
     cluster: Tensor | None = None  # [n], within which rows are alike
 
+    @classmethod
+    def of(cls, rows: Rows[Tensor], densities: Tensor, squares: Tensor | None = None) -> "Scores":
+        """Scores of rows, which count by their weights, and clusters equally; of classes there are no squares."""
+        squares = -densities if squares is None else squares
+        return cls(densities, squares, weight_of(rows) * cluster_weight(rows), rows.cluster)
+
     @property
     def density(self) -> float:
         """Mean log density, in nats per row."""
@@ -113,10 +119,6 @@ class Residuals(NamedTuple):
         """Some of the rows."""
         return Residuals(*(None if part is None else part[index] for part in self))  # type: ignore[arg-type]
 
-    def folds(self, count: int, rng: np.random.Generator | None = None) -> Tensor:
-        """Numbers of folds [n] by :func:`folds_of`."""
-        return folds_of(self.x, self.cluster, count, rng)
-
     @staticmethod
     def of(rows: Rows[Tensor], error: Tensor, f_var: Tensor) -> "Residuals":
         """Residuals of rows, each left out with all its copies, which would predict it without an error.
@@ -128,15 +130,13 @@ class Residuals(NamedTuple):
         return Residuals(rows.x, error, f_var, known, weight * cluster_weight(rows), rows.cluster)
 
 
-def folds_of(x: Tensor, cluster: Tensor | None, count: int, rng: np.random.Generator | None = None) -> Tensor:
+def folds_of(rows: Rows[Tensor] | Residuals, count: int, rng: np.random.Generator | None = None) -> Tensor:
     """Numbers of folds [n], which do not share clusters; by turns, or random."""
-    if cluster is None:
-        place, total = torch.arange(len(x), device=x.device), len(x)
-    else:
-        labels, place = cluster.unique(return_inverse=True)
-        total = len(labels)
-    order = np.arange(total) if rng is None else rng.permutation(total)
-    return torch.as_tensor(order % count, device=x.device)[place]
+    labels = place = torch.arange(len(rows.x), device=rows.x.device)
+    if rows.cluster is not None:
+        labels, place = rows.cluster.unique(return_inverse=True)
+    order = np.arange(len(labels)) if rng is None else rng.permutation(len(labels))
+    return torch.as_tensor(order % count, device=rows.x.device)[place]
 
 
 @torch.no_grad()
@@ -186,8 +186,7 @@ def model_scores(model: CVGP, rows: Rows[Tensor]) -> Scores:
     prediction = model.process()(rows.x)
     variance = prediction.variance + model.total_noise(rows.noise_variance)  # [n], shared by all outputs
     error = (rows.y - prediction.mean).reshape(len(rows.y), -1)
-    densities, weight = log_normal(error, variance[:, None]).mean(1), weight_of(rows) * cluster_weight(rows)
-    return Scores(densities, error.square().mean(1), weight, rows.cluster)
+    return Scores.of(rows, log_normal(error, variance[:, None]).mean(1), error.square().mean(1))
 
 
 @torch.no_grad()
@@ -195,7 +194,7 @@ def leave_one_out_scores(model: CVGP, rows: Rows[Tensor]) -> Scores:
     """Scores of each row under the exact GP of all others, in closed form."""
     found = exact_residuals(model, rows)
     variance = found.f_var + model.total_noise(rows.noise_variance)
-    densities = -0.5 * ((2.0 * math.pi * variance).log()[:, None] + found.square / variance[:, None]).mean(1)
+    densities = log_normal(found.error, variance[:, None]).mean(1)
     return Scores(densities, found.square.mean(1), found.weight, found.cluster)
 
 

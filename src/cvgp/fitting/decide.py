@@ -128,9 +128,8 @@ def _fit(request: Request, checkpoint: Checkpoint | None, *, may_shrink: bool = 
         if settings.max_iter is None and solution.result.status is not Status.INTERRUPTED:
             warn_if_simpler_is_better(solution.model, source, run)
     decisions, size = begun.decisions, len(solution.model.X_c)
-    if size < len(begun.model.X_c) and decisions.n_coreset is not None:  # an exact GP that needs only some of its rows
-        kept_points = replace(decisions.n_coreset, taken=f"all rows, then {size} points kept")
-        decisions = decisions.with_choice("n_coreset", kept_points)
+    if size < len(begun.model.X_c):  # an exact GP that needs only some of its rows
+        decisions = decisions.revised("n_coreset", taken=f"all rows, then {size} points kept")
     if learns_noise and data.outliers is None:
         # The probability of what n rows have not shown, by the rule of succession (Laplace, 1814).
         finished = finished._replace(rare_share=1.0 / (source.total_weight + 2.0))

@@ -79,6 +79,10 @@ class Decisions:
         values: dict[str, Any] = {name: choice}
         return replace(self, **values)
 
+    def revised(self, name: str, **changes: Any) -> "Decisions":
+        """A copy in which parts of one choice have changed."""
+        return self.with_choice(name, replace(getattr(self, name), **changes))
+
     def __str__(self) -> str:
         rows = [("choice", "taken", "seconds", "why")]
         for name, choice in self:

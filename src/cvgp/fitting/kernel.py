@@ -20,10 +20,10 @@ from cvgp.data.scaling import Spread
 from cvgp.data.source import DataSource, MemorySource
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.fitting.compare import (
-    Residuals,
     Scores,
     compare,
     exact_residuals_of_new,
+    folds_of,
     log_normal,
     variance_of_y,
     weight_of,
@@ -189,8 +189,7 @@ def cross_fitted_residuals(
     kernel of all rows shows too small an error.
     """
     h, found, quiet = run.heuristics, [], run._replace(log=FitLog())
-    nothing = torch.zeros_like(rows.x[:, 0])
-    folds = Residuals.of(rows, nothing[:, None], nothing).folds(CROSS_FITS, run.rng("cross-fit"))
+    folds = folds_of(rows, CROSS_FITS, run.rng("cross-fit"))
     for fold in range(CROSS_FITS):
         seen, new = rows.take(folds != fold), rows.take(folds == fold)
         variance = variance_of_y(seen)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from cvgp.data.rows import Array, Rows
 from cvgp.data.scaling import Scaling, learn_warped_scaling
 from cvgp.data.source import MemorySource
 from cvgp.fitting.checkpoint import open_checkpoint
-from cvgp.fitting.compare import STANDARD_ERRORS, Scores, cluster_weight, compare, folds_of, weight_of
+from cvgp.fitting.compare import STANDARD_ERRORS, Scores, compare, folds_of, weight_of
 from cvgp.fitting.decide import Begun, Request, decide, start_to_json
 from cvgp.fitting.decisions import Choice, Decisions
 from cvgp.fitting.kernel import ROUGH_KERNELS, starting_kernel, with_priors
@@ -102,24 +102,25 @@ def fit_kind(
         scaled = plain.tensors(rows, device=options.device)
         # Numbers vary as much on the scale of f as their logarithms do; the logits of clear classes vary more.
         factor = LATENT_VARIANCE if of_classes else scaling.y_scale[0] ** 2
-        widen = partial(multiply_variance, factor=factor)
-        about = scaled, likelihood, constant, choosing
-        if options.kernel is None and of_classes and pinned.kernel is None and run.has_time:
-            begun = _rougher(begun, partial(begin_with, *ROUGH_KERNELS), widen, *about)
-        start, kernel_choice = begun.model, begun.decisions.kernel
-        if options.kernel in (None, "auto") and options.ard and pinned.kernel is None:
-            start, kernel_choice = _fewer_parameters(start, kernel_choice, widen, *about)
-        wider = None if kernel_choice is None else kernel_choice.value.get("wider")
-        widen(start)
+        if pinned.kernel is None:
+            may_be_rough = options.kernel is None and of_classes and run.has_time
+            begun = _choose_start(
+                begun,
+                partial(begin_with, *ROUGH_KERNELS) if may_be_rough else None,
+                _Trials(scaled, likelihood, constant, factor, choosing),
+                may_be_simple=options.kernel in (None, "auto") and options.ard,
+            )
+        multiply_variance(begun.model, factor)
         alone = Choice("none", {"count": 0, "brief": False}, "not for classes and counts")
-        made = {"input_warp": warp_choice, "kernel": kernel_choice, "n_neighbors": alone}
+        made = {"input_warp": warp_choice, "n_neighbors": alone}
         decisions = replace(begun.decisions, **made, solver=None, seed=run.seed)
         if checkpoint is not None:
             checkpoint.save_decisions(decisions)
         every = None
         if blocks is not None:
             every = Stream(lambda: map(partial(plain.tensors, device=options.device), blocks()), run.group)
-        latents = Latents.begin(start, constant, likelihood)
+        latents = Latents.begin(begun.model, constant, likelihood)
+        wider = None if decisions.kernel is None else decisions.kernel.value.get("wider")
         found = fit_latents(
             latents, scaled, run, most_rows=h.latent_rows, widen=wider, every=every, checkpoint=checkpoint
         )
@@ -129,51 +130,60 @@ def fit_kind(
     return KindFit(found, scaling, replace(decisions, solver=solver))
 
 
-def _rougher(
-    smooth: Begun,
-    begin: Callable[[], Begun],
-    widen: Callable[[CVGP], None],
-    rows: Rows[Tensor],
-    likelihood: Likelihood,
-    constant: Tensor,
-    run: Run,
+class _Trials(NamedTuple):
+    """Fits of scaled rows, by which starts are compared."""
+
+    rows: Rows[Tensor]
+    likelihood: Likelihood
+    constant: Tensor
+    factor: float  # of the variance of f, over that of linked targets
+    run: Run
+
+    def fit(
+        self, start: CVGP, rows: Rows[Tensor], share: float, most_rows: int, widen: float | None = None
+    ) -> LatentFit:
+        """A brief fit of some rows from a start, which stays as it is, in a share of the time."""
+        latents = Latents.begin(start, self.constant, self.likelihood).copied()
+        multiply_variance(latents.first, self.factor)
+        quiet = self.run.part(share)._replace(log=FitLog())
+        return fit_latents(latents, rows, quiet, most_rows=most_rows, tol=TRIAL_TOLERANCE, widen=widen)
+
+
+def _choose_start(
+    begun: Begun, begin_rough: Callable[[], Begun] | None, trials: _Trials, *, may_be_simple: bool
 ) -> Begun:
-    """Where rows of classes are many: the start with a rough part, if rows that are left out are likelier with it."""
-    h, seconds = run.heuristics, run.budget.seconds
-    if len(rows.x) < max(h.rough_latent_rows, h.latent_rows_per_column * rows.x.shape[1]):
-        return smooth
-    starts, scores = (smooth, begin()), dict[str, Scores]()
+    """A start with a rough part if rows are many, or with fewer parameters if they are few, or the given one."""
+    (num_rows, dims), h, budget = trials.rows.x.shape, trials.run.heuristics, trials.run.budget
+    known = begun.decisions.kernel
+    assert known is not None, "a fit has a kernel"
+    begin = budget.seconds - known.seconds
+    if num_rows >= h.latent_rows_per_column * dims:
+        if begin_rough is not None and num_rows >= h.rough_latent_rows:
+            begun = _rougher(begun, begin_rough(), trials)
+    elif may_be_simple and num_rows > 2 * FOLDS and dims > 1:
+        begun = _fewer_parameters(begun, known.value, trials)
+    return begun._replace(decisions=begun.decisions.revised("kernel", seconds=budget.seconds - begin))
+
+
+def _rougher(smooth: Begun, rough: Begun, trials: _Trials) -> Begun:
+    """The start under which rows that are left out are likelier."""
+    run, starts, scores = trials.run, (smooth, rough), dict[str, Scores]()
     for begun in starts:
-        latents = Latents.begin(begun.model, constant, likelihood).copied()
-        widen(latents.first)
-        quiet = run.part(0.1)._replace(log=FitLog())
-        found = fit_latents(latents, rows, quiet, most_rows=h.rough_trial_rows, tol=TRIAL_TOLERANCE)
+        found = trials.fit(begun.model, trials.rows, 0.1, run.heuristics.rough_trial_rows)
         scores[name_of_kernel(begun.model.kernel)] = found.left_out
     by_smooth, by_rough = (found.density for found in scores.values())
     taken = starts[int(run.agreed(by_rough > by_smooth))]
-    known = taken.decisions.kernel
-    assert known is not None, "a fit has a kernel"
-    choice = replace(known, candidates=Choice.scored(scores), seconds=run.budget.seconds - seconds)
-    return taken._replace(decisions=taken.decisions.with_choice("kernel", choice))
+    return taken._replace(decisions=taken.decisions.revised("kernel", candidates=Choice.scored(scores)))
 
 
-def _fewer_parameters(
-    model: CVGP,
-    choice: Choice | None,
-    widen: Callable[[CVGP], None],
-    rows: Rows[Tensor],
-    likelihood: Likelihood,
-    constant: Tensor,
-    run: Run,
-) -> tuple[CVGP, Choice | None]:
-    """Where rows are few for the columns: ARD, one lengthscale beside a line, or a line, by cross-validated density.
+def _fewer_parameters(begun: Begun, value: dict[str, Any], trials: _Trials) -> Begun:
+    """ARD, one lengthscale beside a line, or a line, by cross-validated density.
 
     The value of the choice also says by how much to multiply the prior variance of f after the fit.
     """
-    h, dims = run.heuristics, rows.x.shape[1]
-    if not dims * h.latent_rows_per_column > len(rows.x) > 2 * FOLDS or dims < 2:
-        return model, choice
-    begin, sample = run.budget.seconds, MemorySource(*rows).sample(100, np.random.default_rng(0)).x.cpu()
+    rows, likelihood, _, _, run = trials
+    h, model, dims = run.heuristics, begun.model, rows.x.shape[1]
+    sample = MemorySource(*rows).sample(100, np.random.default_rng(0)).x.cpu()
 
     def with_kernel(name: str) -> CVGP:
         kernel = with_priors(starting_kernel(name, dims, ard=False), len(rows.x), sample, 1.0, h)
@@ -183,7 +193,7 @@ def _fewer_parameters(
     candidates = {name: model}
     candidates[f"{name}+linear, one lengthscale"] = with_kernel(f"{name}+linear")
     candidates["linear"] = with_kernel("linear")
-    folds = folds_of(rows.x, rows.cluster, FOLDS, run.rng("folds"))
+    folds = folds_of(rows, FOLDS, run.rng("folds"))
     parts = [(rows.take(folds != fold), rows.take(folds == fold)) for fold in range(FOLDS)]
 
     def scored(fits: Sequence[Latents]) -> Scores:
@@ -194,13 +204,7 @@ def _fewer_parameters(
     for label, candidate in candidates.items():
         if scores and not run.has_time:
             break
-        found[label] = []
-        for seen, _ in parts:
-            latents = Latents.begin(candidate, constant, likelihood).copied()
-            widen(latents.first)
-            quiet = run.part(0.05)._replace(log=FitLog())
-            fit = fit_latents(latents, seen, quiet, most_rows=h.latent_rows, tol=TRIAL_TOLERANCE, widen=1.0)
-            found[label].append(fit.latents)
+        found[label] = [trials.fit(candidate, seen, 0.05, h.latent_rows, widen=1.0).latents for seen, _ in parts]
         scores[label] = scored(found[label])
     best = max(scores, key=lambda label: scores[label].density)
     taken = list(candidates)[int(run.agreed(list(candidates).index(best)))]
@@ -213,12 +217,12 @@ def _fewer_parameters(
         if not run.agreed(compare(wider, so_far).is_clear):
             break
         so_far, factor = wider, factor * SCALE_FACTOR
-    seconds = (0.0 if choice is None else choice.seconds) + run.budget.seconds - begin
-    found_scores, chosen = Choice.scored(scores), candidates[taken]
-    value = {} if choice is None else choice.value
+    chosen = candidates[taken]
     if chosen is not model:
         value = start_to_json(Start(chosen.kernel, chosen.mean, chosen.noise.item())) | {"ard": False}
-    return chosen, Choice(taken, value | {"wider": factor}, "few rows for the columns", found_scores, seconds)
+    changes = {"taken": taken, "value": value | {"wider": factor}, "candidates": Choice.scored(scores)}
+    decisions = begun.decisions.revised("kernel", reason="few rows for the columns", **changes)
+    return begun._replace(model=chosen, decisions=decisions)
 
 
 @torch.no_grad()
@@ -227,7 +231,7 @@ def density_of(latents: Latents, rows: Rows[Tensor]) -> Scores:
     found = [model.process()(rows.x) for model in latents.models]
     f_mean = torch.stack([f.mean for f in found], 1) + latents.offset(rows)
     density = latents.likelihood.log_predictive(rows.y, f_mean, torch.stack([f.variance for f in found], 1))
-    return Scores(density, -density, weight_of(rows) * cluster_weight(rows), rows.cluster)
+    return Scores.of(rows, density)
 
 
 def _warn_if_simpler_is_better(found: LatentFit, likelihood: Likelihood, run: Run) -> None:
@@ -237,12 +241,7 @@ def _warn_if_simpler_is_better(found: LatentFit, likelihood: Likelihood, run: Ru
     if len(some) <= 2 * FOLDS:
         return
     sample = rows.take(some)
-    ours = Scores(
-        found.left_out.densities[some],
-        found.left_out.squares[some],
-        weight_of(sample) * cluster_weight(sample),
-        sample.cluster,
-    )
+    ours = Scores.of(sample, found.left_out.densities[some])
     simple = {
         "a constant": simple_scores(sample._replace(x=torch.zeros_like(sample.x[:, :1])), likelihood),
         "a generalized linear model": simple_scores(sample, likelihood),
@@ -261,7 +260,7 @@ def _warn_if_simpler_is_better(found: LatentFit, likelihood: Likelihood, run: Ru
 @torch.no_grad()
 def simple_scores(rows: Rows[Tensor], likelihood: Likelihood) -> Scores:
     """Scores of rows in random order under a generalized linear model of the other folds."""
-    folds = folds_of(rows.x, rows.cluster, FOLDS)
+    folds = folds_of(rows, FOLDS)
     x = torch.cat([torch.ones_like(rows.y[:, None]), rows.x], 1)
     offset = torch.zeros_like(rows.y) if rows.exposure is None else rows.exposure.log()
     density = torch.empty_like(rows.y)
@@ -270,7 +269,7 @@ def simple_scores(rows: Rows[Tensor], likelihood: Likelihood) -> Scores:
         slopes, learned = _linear_fit(x[inside], offset[inside, None], rows.take(inside), likelihood)
         f = x[outside] @ slopes + offset[outside, None]
         density[outside] = learned.log_predictive(rows.y[outside], f, torch.zeros_like(f))
-    return Scores(density, -density, weight_of(rows) * cluster_weight(rows), rows.cluster)
+    return Scores.of(rows, density)
 
 
 def _linear_fit(x: Tensor, offset: Tensor, rows: Rows[Tensor], likelihood: Likelihood) -> tuple[Tensor, Likelihood]:

@@ -21,7 +21,7 @@ from cvgp.coreset import Coreset
 from cvgp.data.rows import Array, Rows
 from cvgp.data.source import MemorySource
 from cvgp.fitting.checkpoint import LBFGS_FILE, Checkpoint
-from cvgp.fitting.compare import Scores, cluster_weight, compare, members, weight_of
+from cvgp.fitting.compare import Scores, compare, members, weight_of
 from cvgp.fitting.monitor import Phase, Run
 from cvgp.gp.bounds import Statistics, gather_whitened
 from cvgp.gp.bounds.elbo import marginals
@@ -506,4 +506,4 @@ def left_out_scores(latents: Latents, rows: Rows[Tensor], found: Solved) -> Scor
         variances.append(left_out.variance)
     f_mean, f_var = torch.stack(means, 1) + offset, torch.stack(variances, 1)
     density = latents.likelihood.log_predictive(rows.y, f_mean, f_var)
-    return Scores(density, -density, weight_of(rows) * cluster_weight(rows), rows.cluster)
+    return Scores.of(rows, density)

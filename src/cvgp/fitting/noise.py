@@ -15,7 +15,15 @@ from torch import Tensor
 
 from cvgp.data.rows import Rows
 from cvgp.data.source import DataSource, MemorySource, add_noise
-from cvgp.fitting.compare import Residuals, Scores, compare, coreset_residuals, exact_residuals, exact_residuals_of_new
+from cvgp.fitting.compare import (
+    Residuals,
+    Scores,
+    compare,
+    coreset_residuals,
+    exact_residuals,
+    exact_residuals_of_new,
+    folds_of,
+)
 from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.monitor import Run
 from cvgp.fitting.neighbors import (
@@ -168,7 +176,7 @@ class _NoiseMaker:
         count = max(self.run.rows(h.noise_rows_to_choose), h.fewest_noise_rows)
         judged = torch.as_tensor(self.rng.permutation(len(rows.x))[:count])
         some = rows.take(judged.to(rows.x.device))
-        folds = some.folds(FOLDS, self.rng)
+        folds = folds_of(some, FOLDS, self.rng)
 
         candidates = {"constant": held_out_scores(some.x[:, :0], some, folds, NoiseRecipe(), self.prior)}
         at = self.features.at(some.x)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cvgp.fitting.compare import Residuals, Scores, compare
+from cvgp.fitting.compare import Residuals, Scores, compare, folds_of
 from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.monitor import Run
 from cvgp.fitting.size import initial_coreset
@@ -114,7 +114,7 @@ def constant_noise_scores(model: CVGP, rows: Residuals) -> Scores:
     """Scores of each row under one noise level, tails and a variance discount that the rows of other folds imply."""
     recipe = NoiseRecipe("learned", discounts_variance=True)
     prior = NoisePrior(0.0, prior_variance(model, rows.x))  # without features there are no weights
-    return held_out_scores(rows.x[:, :0], rows, rows.folds(FOLDS), recipe, prior)
+    return held_out_scores(rows.x[:, :0], rows, folds_of(rows, FOLDS), recipe, prior)
 
 
 def noise_scores(model: CVGP, rows: Residuals, run: Run) -> Scores:
@@ -122,7 +122,7 @@ def noise_scores(model: CVGP, rows: Residuals, run: Run) -> Scores:
     at = noise_features(model, rows, run.heuristics, run.rng("judging")).at(rows.x)
     recipe = NoiseRecipe("learned", discounts_variance=True)
     prior = NoisePrior(run.heuristics.noise_precision, prior_variance(model, rows.x))
-    return held_out_scores(at, rows, rows.folds(FOLDS), recipe, prior)
+    return held_out_scores(at, rows, folds_of(rows, FOLDS), recipe, prior)
 
 
 def noise_features(model: CVGP, rows: Residuals, h: Heuristics, rng: np.random.Generator) -> Features:
@@ -140,7 +140,7 @@ def relative_noise(model: CVGP, rows: Residuals, x: Tensor, run: Run) -> Tensor:
     """The noise at inputs x [n, D] over its harmonic mean [n]; ones if a noise map gains too little."""
     h, rng = run.heuristics, run.rng("relative noise")
     features = noise_features(model, rows, h, rng)
-    at, folds = features.at(rows.x), rows.folds(FOLDS, rng)
+    at, folds = features.at(rows.x), folds_of(rows, FOLDS, rng)
     prior = NoisePrior(h.noise_precision, prior_variance(model, rows.x))
     gain = compare(*(held_out_scores(some, rows, folds, NoiseRecipe(), prior) for some in (at, at[:, :0])))
     if not run.agreed(gain.is_clear and gain.gain > h.least_noise_gain):

@@ -18,7 +18,7 @@ from cvgp.coreset import Coreset, cluster_summary, kmeans_labels, nearest_summar
 from cvgp.data.rows import Array, Rows
 from cvgp.data.source import DataSource
 from cvgp.errors import InvalidInputError
-from cvgp.fitting.compare import Scores, cluster_weight, compare, log_normal, weight_of, weighted_mean
+from cvgp.fitting.compare import Scores, compare, log_normal, weighted_mean
 from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.kernel import raise_noise
 from cvgp.fitting.monitor import Run, exact_seconds, step_seconds
@@ -109,8 +109,7 @@ def size_curve(
         # Too few points for a kernel predict worse than their variances say. The noise grows to the residuals as soon
         # as it is learned, so a size is judged with variances that suit its own residuals.
         factor = max(weighted_mean(square / v, judging), torch.finfo(v.dtype).tiny)
-        weight = weight_of(judging) * cluster_weight(judging)
-        scores.append(Scores(log_normal(e, factor * v[:, None]).mean(-1), square, weight, judging.cluster))
+        scores.append(Scores.of(judging, log_normal(e, factor * v[:, None]).mean(-1), square))
     return SizeCurve(sizes, scores, h.size_margin)
 
 
