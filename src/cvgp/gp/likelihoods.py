@@ -102,9 +102,9 @@ class Likelihood(ABC):
 
     def expected(self, y: Tensor, f_mean: Tensor, f_var: Tensor) -> Expected:
         """Expectations over normal marginals with means and variances `[n, L]`."""
-        nodes, weights = _hermite(f_mean)
+        f, weights = _nodes(f_mean, f_var)
         with torch.enable_grad():
-            f = (f_mean[:, 0] + f_var[:, 0].sqrt() * nodes[:, None]).requires_grad_()  # [S, n]
+            f = f.detach().requires_grad_()
             value = self.log_density(y, f)
             (slope,) = torch.autograd.grad(value.sum(), f, create_graph=True)
             curvature = torch.zeros_like(f)
@@ -115,14 +115,13 @@ class Likelihood(ABC):
 
     def log_predictive(self, y: Tensor, f_mean: Tensor, f_var: Tensor) -> Tensor:
         """Log of the predictive density of y `[n]`, with f integrated out."""
-        nodes, weights = _hermite(f_mean)
-        f = f_mean[:, 0] + f_var[:, 0].sqrt() * nodes[:, None]
+        f, weights = _nodes(f_mean, f_var)
         return torch.logsumexp(self.log_density(y, f) + weights.log()[:, None], 0)
 
     def moments(self, f_mean: Tensor, f_var: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Of a new y `[n]` with f integrated out: the mean, the variance of E[y | f], and the mean of Var[y | f]."""
-        nodes, weights = _hermite(f_mean)
-        given = self.distribution(f_mean[:, 0] + f_var[:, 0].sqrt() * nodes[:, None])
+        f, weights = _nodes(f_mean, f_var)
+        given = self.distribution(f)
         mean = weights @ given.mean
         return mean, weights @ (given.mean - mean).square(), weights @ given.variance
 
@@ -139,8 +138,7 @@ class Likelihood(ABC):
             return self
         from scipy.optimize import minimize
 
-        nodes, weights = _hermite(f_mean)
-        f = f_mean[:, 0] + f_var[:, 0].sqrt() * nodes[:, None]
+        f, weights = _nodes(f_mean, f_var)
 
         def negative(log_values: Array) -> float:
             # A factor of e^3 in one step is enough; beyond it the search would leave the range of floats.
@@ -171,9 +169,8 @@ class WithQuantiles(Likelihood):
 
     def quantiles(self, levels: Array, f_mean: Tensor, f_var: Tensor) -> Array:
         """Quantiles `[n, P]` of a new y, with f integrated out: the mixture over the nodes is inverted."""
-        nodes, weights = _hermite(f_mean)
-        f = (f_mean[:, 0] + f_var[:, 0].sqrt() * nodes[:, None]).numpy()  # [S, n]
-        w, given = weights.numpy(), self.frozen(f)
+        f, weights = _nodes(f_mean, f_var)
+        w, given = weights.numpy(), self.frozen(f.numpy())
         columns = []
         for level in levels:
             # The quantile of a mixture is between the least and the largest of its parts.
@@ -248,9 +245,8 @@ class Bernoulli(Classes):
 
     def probabilities(self, f_mean: Tensor, f_var: Tensor) -> Tensor:
         """Probabilities of the classes `[n, 2]`."""
-        nodes, weights = _hermite(f_mean)
+        f, weights = _nodes(f_mean, f_var)
         ones = torch.ones_like(f_mean[:, 0])
-        f = f_mean[:, 0] + f_var[:, 0].sqrt() * nodes[:, None]
         return torch.stack([weights @ self.log_density(y, f).exp() for y in (0.0 * ones, ones)], 1)
 
 
@@ -602,6 +598,12 @@ def _hermite(like: Tensor) -> tuple[Tensor, Tensor]:
     """Nodes and weights [S] of the standard normal distribution."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
     return torch.as_tensor(nodes).to(like), torch.as_tensor(weights / weights.sum()).to(like)
+
+
+def _nodes(f_mean: Tensor, f_var: Tensor) -> tuple[Tensor, Tensor]:
+    """Latent values [S, n] at the nodes of normal marginals `[n, 1]`, and the weights [S]."""
+    nodes, weights = _hermite(f_mean)
+    return f_mean[:, 0] + f_var[:, 0].sqrt() * nodes[:, None], weights
 
 
 @lru_cache
