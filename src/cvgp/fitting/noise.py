@@ -114,7 +114,8 @@ def fit_noise(
     for number in range(1, rounds + 1):
         if not run.has_time:
             break
-        tried, lowered = view.reweighted(best, noise, learning.x)
+        lowest, lowered = _with_lowest_noise(model, noise, learning.x)
+        tried = view.reweighted(best, lowest, lowered)
         again, judged = view.residuals(tried)
         again = again.take(counted)._replace(known=learning.known)  # noise(x) is to be learned
         learned = maker.learn(again, recipe)._replace(base=lowered.base)
@@ -126,7 +127,8 @@ def fit_noise(
     if best.recipe == recipe:
         return best
     # Solved once more with the noise that was learned last, so that the model and its noise agree.
-    return view.finished(*view.reweighted(best, noise, learning.x))._replace(simpler=plain)
+    lowest, lowered = _with_lowest_noise(model, noise, learning.x)
+    return view.finished(view.reweighted(best, lowest, lowered), lowered)._replace(simpler=plain)
 
 
 @torch.no_grad()
@@ -237,15 +239,14 @@ class _WithNeighbors:
         return found, found
 
     @torch.no_grad()
-    def reweighted(self, fit: NoiseFit, noise: InputNoise, x: Tensor) -> tuple[NoiseFit, InputNoise]:
-        model, noise = _with_lowest_noise(self.model, noise, x)
+    def reweighted(self, fit: NoiseFit, model: CVGP, noise: InputNoise) -> NoiseFit:
         rows = add_noise(self.kept.rows, noise.beyond_base)
         found = predict_sequentially(model, rows, self.predictions.near, self.group)
         kept = self.kept._replace(rows=rows, statistics=found.statistics)
         share = (len(rows.x) - found.near.start) / len(rows.x)
         bound = solve_titsias(found.statistics, whitened(model).L_K_inv).value.item() / share
         solution = fit.solution._replace(model=model, bound=bound, statistics=found.statistics)
-        return fit._replace(solution=solution, kept=kept, predictions=found, noise=noise), noise
+        return fit._replace(solution=solution, kept=kept, predictions=found, noise=noise)
 
     def finished(self, fit: NoiseFit, noise: InputNoise) -> NoiseFit:
         model, rows = fit.solution.model, add_noise(self.kept.rows, noise.beyond_base)
@@ -269,14 +270,13 @@ class _Exact:
             return learning, exact_residuals_of_new(model, _with_noise(self.seen, noise), self.new)
 
     @torch.no_grad()
-    def reweighted(self, fit: NoiseFit, noise: InputNoise, x: Tensor) -> tuple[NoiseFit, InputNoise]:
-        model, noise = _with_lowest_noise(self.model, noise, x)
+    def reweighted(self, fit: NoiseFit, model: CVGP, noise: InputNoise) -> NoiseFit:
         source = self.source.with_noise(noise.beyond_base)
         take_observations(model, all_rows(source))
         with threads_for(self.work):
             bound = exact_bound(model, source)
         set_site_noise(model, source)
-        return fit._replace(solution=fit.solution._replace(model=model, bound=bound), noise=noise), noise
+        return fit._replace(solution=fit.solution._replace(model=model, bound=bound), noise=noise)
 
     def finished(self, fit: NoiseFit, noise: InputNoise) -> NoiseFit:
         source = self.source.with_noise(noise.beyond_base)
@@ -289,7 +289,7 @@ class _OfCoreset:
     """Rows of a sample are left out; to judge, the coreset is solved for with four fifths of them."""
 
     def __init__(self, fit: NoiseFit, source: DataSource, count: int, h: Heuristics, rng: np.random.Generator) -> None:
-        self.model, self.source, self.tried = fit.solution.model, source, source
+        self.source = self.tried = source
         self.sample = source.whole_clusters(count, rng)
         if source.num_rows > h.reweighting_rows and source.group.world == 1 and self.sample.cluster is None:
             # Enough to try a noise with; all rows are read once it is kept.
@@ -308,9 +308,8 @@ class _OfCoreset:
             coreset_residuals(model, found, self.new, are_new=True),
         )
 
-    def reweighted(self, fit: NoiseFit, noise: InputNoise, x: Tensor) -> tuple[NoiseFit, InputNoise]:
-        model, noise = _with_lowest_noise(self.model, noise, x)
-        return self._solved(fit, self.tried, model, noise), noise
+    def reweighted(self, fit: NoiseFit, model: CVGP, noise: InputNoise) -> NoiseFit:
+        return self._solved(fit, self.tried, model, noise)
 
     def finished(self, fit: NoiseFit, noise: InputNoise) -> NoiseFit:
         return fit if self.tried is self.source else self._solved(fit, self.source, fit.solution.model, noise)
@@ -327,6 +326,7 @@ class _OfCoreset:
         return fit._replace(solution=fit.solution._replace(model=model, bound=bound, statistics=found), noise=noise)
 
 
+@torch.no_grad()
 def _with_lowest_noise(model: CVGP, noise: InputNoise, x: Tensor) -> tuple[CVGP, InputNoise]:
     """A copy whose constant is the lowest noise of all, so that no row has less."""
     model = deepcopy(model)
