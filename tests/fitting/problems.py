@@ -20,8 +20,9 @@ def make_source(num_rows: int = 100, *, dims: int = 1, frequency: float = 1.5, s
 
 def make_model(source: MemorySource, size: int = 8, noise: float = 0.1) -> CVGP:
     x, y = source.data.x.numpy(), source.data.y.numpy()
-    coreset = initial_coreset("kmeans", x, y, size, np.random.default_rng(0))
-    return CVGP(coreset, make_kernel("rbf", x.shape[1]), likelihood=gaussian_likelihood(noise))
+    kernel = make_kernel("rbf", x.shape[1])
+    coreset = initial_coreset("kmeans", x, y, size, np.random.default_rng(0), kernel=kernel)
+    return CVGP(coreset, kernel, likelihood=gaussian_likelihood(noise))
 
 
 def make_rows(num_rows: int = 600, *, dims: int = 2, noise: float = 0.1, seed: int = 0) -> Rows[Array]:

@@ -11,7 +11,7 @@ from cvgp.errors import InvalidInputError
 from cvgp.gp import bounds, sites
 from cvgp.gp.bounds import gather, weigh, whitener
 from cvgp.gp.kernels import cross_matrix, diagonal, make_kernel, square_matrix
-from cvgp.gp.sites import NestedPrediction, nested_prediction
+from cvgp.gp.sites import nested_prediction
 from tests.gp.bounds.problems import (
     FULL_DATA,
     Problem,
@@ -87,7 +87,7 @@ def problem(num_outputs: int) -> tuple[torch.Tensor, ...]:
 
 
 @torch.no_grad()
-def predict(num_outputs: int = 1) -> NestedPrediction:
+def predict(num_outputs: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
     x, y, points, x_new = problem(num_outputs)
     L_inv = whitener(square_matrix(KERNEL, points))
     weighting = weigh(torch.tensor(NOISE, dtype=torch.float64), x[:, 0])
@@ -112,12 +112,8 @@ def dense(m: int, num_outputs: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("num_outputs", [1, 2])
 @torch.no_grad()
 def test_moments_are_those_of_the_first_points_alone(num_outputs: int) -> None:
-    found = predict(num_outputs)
-    *_, points, x_new = problem(num_outputs)
+    means, variances = predict(num_outputs)
     for number, m in enumerate(SIZES):
         f_mean, f_var = dense(m, num_outputs)
-        K_cs = cross_matrix(KERNEL, points[:m], x_new)
-        explained = (K_cs * torch.linalg.solve(square_matrix(KERNEL, points[:m]), K_cs)).sum(0)
-        torch.testing.assert_close(found.f_mean[number], f_mean)
-        torch.testing.assert_close(found.f_var[number], f_var)
-        torch.testing.assert_close(found.f_prior_left[number], diagonal(KERNEL, x_new) - explained)
+        torch.testing.assert_close(means[number], f_mean)
+        torch.testing.assert_close(variances[number], f_var)

@@ -37,7 +37,7 @@ from cvgp.fitting.solve import make_plan, solve
 from cvgp.gp.bounds import log_marginal
 from cvgp.gp.kernels import check_finite, evaluate, inside, log_above, multiply_inside, prior_mean, square_matrix
 from cvgp.gp.model import CVGP
-from cvgp.gp.posterior import factorize, pathwise_weights
+from cvgp.gp.posterior import factorize, joined, pathwise_weights
 
 with optional_packages():
     from botorch.acquisition.objective import PosteriorTransform
@@ -373,14 +373,16 @@ class CVGPModel(GPyTorchModel, GP, FantasizeMixin):  # type: ignore[misc]
         residual = Y.to(torch.float64) - prior_mean(self.mean_module, points, points)
         layers = condition(self._layers(), self.covar_module, points, residual, w)
         parts = self._parts() if fantasize.on() else deepcopy(self._parts())
-        X_c, y_c, precision = _cat(self.X_c, X), _cat(self.y_c, Y), _cat(self.precision, w[..., None])
-        model = type(self)(X_c, y_c, precision, **parts)
+        pairs = zip(SITES, (X, Y, w[..., None]), strict=True)
+        together = (joined(getattr(self, name), new.to(getattr(self, name)), -2) for name, new in pairs)
+        model = type(self)(*together, **parts)
         model._holds_rows = self._holds_rows
         model._layers_and_snapshot = layers, Snapshot(model._dependencies())
         if self._rows is not None and not model.batch_shape:
             noise = w.detach().reciprocal()[:, None].to(Y)
             new = _training_rows(X.detach(), Y.detach(), noise, self.likelihood)
-            model._rows = TrainingRows(*(_cat(mine, theirs) for mine, theirs in zip(self._rows, new, strict=True)))
+            both = zip(self._rows, new, strict=True)
+            model._rows = TrainingRows(*(torch.cat([mine, theirs.to(mine)]) for mine, theirs in both))
         return model
 
     def _moments(self, points: Tensor) -> tuple[Tensor, Any]:
@@ -502,14 +504,6 @@ def _checked_points(X_c: Tensor, y_c: Tensor, precision: Tensor) -> tuple[Tensor
 
 def _shape(values: Any) -> str:
     return str(list(values.shape)) if isinstance(values, Tensor) else type(values).__name__
-
-
-def _cat(first: Tensor, second: Tensor) -> Tensor:
-    """One after the other along the points, in the precision of the first; other dimensions broadcast."""
-    batch = common_batch(first.shape[:-2], second.shape[:-2])
-    width = max(first.shape[-1], second.shape[-1])
-    parts = (part.to(first.dtype).expand(*batch, part.shape[-2], width) for part in (first, second))
-    return torch.cat(list(parts), dim=-2)
 
 
 def _observation_noise(likelihood: Likelihood, x: Tensor) -> Tensor:

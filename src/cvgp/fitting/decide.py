@@ -247,8 +247,7 @@ def start_to_json(start: Start) -> dict[str, Any]:
     """What :class:`Decisions` keeps of a start."""
     states = [{name: tensor.tolist() for name, tensor in m.state_dict().items()} for m in (start.kernel, start.mean)]
     found = {"name": name_of_kernel(start.kernel), "noise": start.noise, "noise_is_known": start.noise_is_known}
-    held = is_held(start.kernel, HELD_ABOVE, HELD_AROUND)
-    return found | {"kernel": states[0], "mean": states[1], "priors": held}
+    return found | {"kernel": states[0], "mean": states[1], "priors": is_held(start.kernel)}
 
 
 def _own_names(state: Mapping[str, Any]) -> set[str]:

@@ -44,6 +44,7 @@ from cvgp.gp.kernels import (
     prior_mean,
     registered_priors,
     stationary_form,
+    with_lengthscale,
 )
 from cvgp.gp.model import CVGP
 from cvgp.objectives import statistics
@@ -66,7 +67,7 @@ def starting_kernel(kernel: str | Kernel | None, num_dims: int, *, ard: bool, sp
         raise InvalidTypeError(f"kernel must be a name, a GPyTorch kernel or None; got {type(kernel).__name__}.")
     made = make_kernel(DEFAULT_KERNEL if kernel in (None, "auto") else kernel, num_dims, ard=ard)
     varying = num_dims if spread is None else max(int(np.count_nonzero(spread.x)), 1)
-    for part in _with_lengthscale(made):
+    for part in with_lengthscale(made):
         part.lengthscale = torch.full_like(part.lengthscale, math.sqrt(varying))  # a typical distance
     for part in made.modules():
         if isinstance(part, AdditiveKernel):
@@ -305,7 +306,7 @@ def raise_noise(model: CVGP, rows: Rows[Tensor], ladder: Sequence[float]) -> Non
 
 def with_priors(kernel: Kernel, num_rows: int, x: Tensor, y_sd: float, h: Heuristics) -> Kernel:
     """A copy of a kernel with weak priors where rows are few for its lengthscales, or the kernel itself (§6.3)."""
-    num_dims, parts = x.shape[1], _with_lengthscale(kernel)
+    num_dims, parts = x.shape[1], with_lengthscale(kernel)
     is_one_per_column = num_dims > 1 and all(part.lengthscale.shape == (1, num_dims) for part in parts)
     may_have = is_one_per_column and _lengthscales(kernel) and not registered_priors(kernel)
     if not may_have or num_rows > h.few_rows_per_column * num_dims:
@@ -380,13 +381,9 @@ def _scaled(start: Start, factor: float) -> Start:
     return start._replace(kernel=kernel, mean=deepcopy(start.mean))
 
 
-def _with_lengthscale(kernel: Kernel) -> list[Kernel]:
-    return [part for part in kernel.modules() if isinstance(part, Kernel) and part.has_lengthscale]
-
-
 def _lengthscales(kernel: Kernel) -> list[Kernel]:
     """The kernels whose lengthscale is to be learned; a frozen one is not tried at other values."""
-    return [part for part in _with_lengthscale(kernel) if part.raw_lengthscale.requires_grad]
+    return [part for part in with_lengthscale(kernel) if part.raw_lengthscale.requires_grad]
 
 
 def _rows_to_choose_by(source: DataSource, run: Run) -> tuple[Rows[Tensor], Rows[Tensor] | None]:

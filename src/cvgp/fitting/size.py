@@ -99,10 +99,10 @@ def size_curve(
         sizes = sorted({round(least * (most / least) ** (i / steps)) for i in range(steps + 1)})  # in equal ratios
         psi = L_inv @ cross_matrix(start.kernel, model.X_c, judging.x)  # [M, n]
         numbers = torch.tensor(sizes, device=x.device)
-        prediction = nested_prediction(found, psi, diagonal(start.kernel, judging.x), numbers)
-    variance = prediction.f_var + model.total_noise(judging.noise_variance)  # [S, n]
+        f_mean, f_var = nested_prediction(found, psi, diagonal(start.kernel, judging.x), numbers)
+    variance = f_var + model.total_noise(judging.noise_variance)  # [S, n]
     residual = judging.y - prior_mean(model.mean, judging.x, judging.y)
-    error = residual.reshape(len(residual), -1) - prediction.f_mean  # [S, n, Q]
+    error = residual.reshape(len(residual), -1) - f_mean  # [S, n, Q]
     scores = []
     for e, v in zip(error, variance, strict=True):
         square = e.square().mean(-1)
@@ -186,7 +186,7 @@ def initial_coreset(
     *,
     sample_weight: Array | None = None,
     total_weight: float | None = None,
-    kernel: Kernel | None = None,
+    kernel: Kernel,
 ) -> Coreset:
     """A coreset of at most `size` points for data x [N, D], y [N] or [N, Q], in the model's units."""
     weight = np.ones(len(x)) if sample_weight is None else sample_weight
@@ -198,11 +198,9 @@ def initial_coreset(
     sample = _subsample(len(x), rows_to_see(size), rng)
     xs, ys, ws = x[sample], y[sample], weight[sample]
     if method == "kmeans":
-        scaled = xs if kernel is None else xs * _inverse_lengthscale(kernel, xs.shape[1])
+        scaled = xs * _inverse_lengthscale(kernel, xs.shape[1])
         found = cluster_summary(kmeans_labels(scaled, ws, size, int(rng.integers(2**31))), xs, ys, ws)
     elif method == "greedy":
-        if kernel is None:
-            raise InvalidInputError("The greedy initializer needs a kernel to measure variance with.")
         candidates = xs[_subsample(len(xs), max(GREEDY_CANDIDATES, size), rng)]
         found = nearest_summary(candidates[greedy_order(kernel, candidates, size)[0]], xs, ys, ws)
     else:

@@ -398,13 +398,13 @@ class SimilarLengthscales(Prior):  # type: ignore[misc]
 
 def add_similarity_prior(kernel: Kernel, width: Tensor) -> None:
     """Add a prior under which lengthscales are similar in units of `width` [D]."""
-    for part in _with_lengthscales(kernel):
+    for part in with_lengthscale(kernel):
         part.register_prior(HELD_AROUND, SimilarLengthscales(width.to(part.lengthscale)), _log_lengthscale)
 
 
 def add_log_normal_prior(kernel: Kernel, typical: Tensor, spread: float) -> None:
     """Add a normal prior on the logarithm of each lengthscale, around that of the typical one `[D]`."""
-    for part in _with_lengthscales(kernel):
+    for part in with_lengthscale(kernel):
         like = part.lengthscale[0]
         prior = NormalPrior(typical.log().to(like), torch.full_like(like, spread))
         part.register_prior(HELD_AROUND, prior, _log_lengthscale)
@@ -412,16 +412,16 @@ def add_log_normal_prior(kernel: Kernel, typical: Tensor, spread: float) -> None
 
 def add_lower_prior(kernel: Kernel, typical: Tensor, f_sd: Tensor) -> None:
     """Add priors against lengthscales far below `typical` [D], and against a variance of f far above `f_sd`^2."""
-    for part in _with_lengthscales(kernel):
+    for part in with_lengthscale(kernel):
         part.register_prior(HELD_ABOVE, InverseHalfCauchy(typical.to(part.lengthscale)), _lengthscale)
     for part in kernel.modules():
         if isinstance(part, ScaleKernel) and part.raw_outputscale.requires_grad:
             part.register_prior(HELD_ABOVE, InverseHalfCauchy(1.0 / f_sd.to(part.outputscale)), _inverse_f_sd)
 
 
-def is_held(module: nn.Module, *names: str) -> bool:
-    """Whether any part of a module has a prior of a fit, of one of these names if some are given."""
-    return any(name in _priors(part) for part in module.modules() for name in names or (HELD_AROUND, HELD_ABOVE))
+def is_held(module: nn.Module) -> bool:
+    """Whether any part of a module has a prior of a fit."""
+    return any(name in _priors(part) for part in module.modules() for name in (HELD_AROUND, HELD_ABOVE))
 
 
 def release(*modules: nn.Module) -> None:
@@ -431,7 +431,8 @@ def release(*modules: nn.Module) -> None:
             del _priors(part)[name], part._modules[name]
 
 
-def _with_lengthscales(kernel: Kernel) -> list[Kernel]:
+def with_lengthscale(kernel: Kernel) -> list[Kernel]:
+    """The parts of a kernel that have a lengthscale."""
     return [part for part in kernel.modules() if isinstance(part, Kernel) and part.has_lengthscale]
 
 

@@ -119,16 +119,8 @@ def _solve_for_weights(here: WeightPoint, L_K: Tensor, Phi: Tensor, floor: Tenso
     return scale * x
 
 
-class NestedPrediction(NamedTuple):
-    """Moments of f at some rows under the best coreset on the first m points, for each size m."""
-
-    f_mean: Tensor  # [S, n, Q]
-    f_var: Tensor  # [S, n]
-    f_prior_left: Tensor  # [S, n], the prior variance that the points leave unexplained
-
-
-def nested_prediction(statistics: Statistics, psi: Tensor, k_xx: Tensor, sizes: Tensor) -> NestedPrediction:
-    """Predict rows by the best coreset on the first m points, for each m in `sizes` [S].
+def nested_prediction(statistics: Statistics, psi: Tensor, k_xx: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
+    """Means [S, n, Q] and variances [S, n] of f at rows by the best coreset on the first m points, for m in `sizes`.
 
     L is lower triangular, so one factorization gives the posterior for every m by partial sums over whitened features.
     """
@@ -138,7 +130,7 @@ def nested_prediction(statistics: Statistics, psi: Tensor, k_xx: Tensor, sizes: 
     last = sizes - 1
     left = (k_xx - psi.square().cumsum(0)[last]).clamp_min(0.0)  # [S, n]
     f_mean = torch.stack([(a * c[:, q, None]).cumsum(0)[last] for q in range(c.shape[1])], -1)  # [S, n, Q]
-    return NestedPrediction(f_mean, left + a.square().cumsum(0)[last], left)
+    return f_mean, left + a.square().cumsum(0)[last]
 
 
 BLOCK = 200

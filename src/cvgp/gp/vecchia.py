@@ -226,18 +226,10 @@ def vecchia_blocks(
         local = local_rows(block_rows, block_neighbors)
         touched = data.take(local.touched)
         Psi = points.features(touched.x)  # [T, M]
-        for places, part in in_batches(points, touched, Psi, local):
-            yield local.touched[places], part
-
-
-def in_batches(
-    points: WhitenedPoints, data: OrderedRows, Psi: Tensor, local: LocalRows
-) -> Iterator[tuple[Tensor, VecchiaRows]]:
-    """:func:`vecchia_rows` in batches; yields the indices of the rows with the result."""
-    members = local.neighbors.shape[1] + 1
-    size = max(1, BATCH_BYTES // (8 * members * max(members, Psi.shape[1], data.x.shape[1])))
-    for rows, neighbors in zip(local.rows.split(size), local.neighbors.split(size), strict=True):
-        yield rows, vecchia_rows(points, data, Psi, LocalRows(local.touched, rows, neighbors))
+        members = neighbors.shape[1] + 1
+        size = max(1, BATCH_BYTES // (8 * members * max(members, points.size, data.x.shape[1])))
+        for some, near in zip(local.rows.split(size), local.neighbors.split(size), strict=True):
+            yield local.touched[some], vecchia_rows(points, touched, Psi, LocalRows(local.touched, some, near))
 
 
 @torch.no_grad()

@@ -96,10 +96,6 @@ class Statistics(NamedTuple):
         log_normalizer = log_normalizer + 0.5 * weight * math.log(factor)
         return Statistics(factor * Phi, factor * b, factor * yy, factor * kk, log_normalizer)
 
-    def without(self, part: "Statistics") -> "Statistics":
-        """Statistics of the rows that are left when a part of them is taken out."""
-        return self.merge(Statistics(*(-sums for sums in part)))
-
 
 def check_sizes(statistics: Statistics, K_cc: Tensor, w: Tensor) -> None:
     """Raise unless the matrix and the weights fit the pseudo-inputs of the statistics."""
