@@ -334,16 +334,13 @@ class MinibatchObjective:
 
     def value_and_backward(self, scale: float = 1.0) -> float:
         """`scale` times the estimate; `scale` times its gradient is added to `grad` of the parameters."""
-        with threads_for(self._size**2 * (3 * len(self.rows.x) + 2 * self._size)):
-            return self._value_and_backward(self.rows, scale)
-
-    def _value_and_backward(self, rows: Rows[Tensor], scale: float) -> float:
-        prior = self._prior.value_and_backward(scale)
-        if self._direct is None:
-            bound = scale * self._bound(rows.x, rows.y, self.num_data, noise_variance=rows.noise_variance)
-            bound.backward()
-            return bound.item() + prior
-        value, gradients = self._direct.value_and_gradients(rows, self.num_data)
+        rows, prior = self.rows, self._prior.value_and_backward(scale)
+        with threads_for(self._size**2 * (3 * len(rows.x) + 2 * self._size)):
+            if self._direct is None:
+                bound = scale * self._bound(rows.x, rows.y, self.num_data, noise_variance=rows.noise_variance)
+                bound.backward()
+                return bound.item() + prior
+            value, gradients = self._direct.value_and_gradients(rows, self.num_data)
         with torch.no_grad():
             for parameter, gradient in gradients:
                 if parameter.requires_grad:

@@ -150,8 +150,7 @@ def choose_kernel(
     y_sd = math.sqrt(y_variance) or 1.0  # constant outputs say nothing about f
     kernel, *alternatives = (with_priors(k, source.num_rows, learning.x, y_sd, h) for k in (kernel, *alternatives))
     noise = max(h.start_noise * y_variance, h.least_start_noise * noise_floor)
-    if any(p.requires_grad for p in mean.parameters()):
-        mean = sensible_mean(mean, learning)
+    mean = sensible_mean(mean, learning)
     first = Start(kernel, mean, noise, noise_floor=noise_floor, name=name_of_kernel(kernel))
     if known_noise is not None:
         first = first._replace(noise=known_noise, noise_is_known=True)
@@ -274,7 +273,6 @@ def _chosen(default: Start, others: Sequence[Start], run: Run) -> Start:
     for other in sorted(others, key=lambda start: start.density):
         assert other.scores is not None, "it was judged"
         assert best.scores is not None, "it was judged"
-        # A sum contains the single kernel, so its evidence may count too (Akaike, 1974).
         is_sum = isinstance(other.kernel, AdditiveKernel) and "linear" not in other.name
         by_evidence = (
             is_sum

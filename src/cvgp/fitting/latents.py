@@ -330,13 +330,8 @@ def _present(models: Sequence[CVGP], matrices: _Matrices) -> _Points:
     found = []
     for model in models:
         w = model.site_precision / (1.0 - matrices.jitter * model.site_precision).clamp_min(SMALLEST_SHARE)
-        found.append((_alpha(matrices.K_cc, model.y_c.detach(), w), w))
+        found.append((factorize(matrices.K_cc, w, model.y_c.detach()).alpha, w))
     return _Points(*(torch.stack(values) for values in zip(*found, strict=True)))
-
-
-def _alpha(K_cc: Tensor, y_c: Tensor, w: Tensor) -> Tensor:
-    """(K + 1/w)^-1 y_c."""
-    return factorize(K_cc, w, y_c).alpha
 
 
 def multiply_variance(model: CVGP, factor: float) -> None:

@@ -176,7 +176,6 @@ def without_copies(rows: Rows[Tensor], near: Tensor, queries: Tensor) -> Tensor:
         return near
     shares_y = (near >= 0) & (y[near.clamp_min(0)] == y[queries][:, None])  # [n, k]
     query, place = shares_y.nonzero(as_tuple=True)
-    # A copy may differ in columns that do not matter, such as a row number.
     equal = (rows.x[near[query, place]] == rows.x[queries[query]]).to(torch.float64).mean(1)
     near = near.clone()
     near[query[equal >= 0.5], place[equal >= 0.5]] = -1
@@ -218,10 +217,11 @@ def all_statistics(model: CVGP, rows: Rows[Tensor], found: SequentialPredictions
 @torch.no_grad()
 def late_residuals(model: CVGP, rows: Rows[Tensor], found: SequentialPredictions, count: int) -> Residuals:
     """Residuals of the last `count` rows, each predicted by all rows before it; at most of all late ones."""
-    moments = found.moments.last(count)
-    late = rows.take(slice(len(rows.x) - len(moments.f_var), None))
+    count = min(count, len(found.moments.f_var))
+    f_mean, f_var = (values[len(values) - count :] for values in found.moments)
+    late = rows.take(slice(len(rows.x) - count, None))
     y = late.y - prior_mean(model.mean, late.x, late.y)
-    return Residuals.of(late, y.reshape(len(y), -1) - moments.f_mean, moments.f_var)
+    return Residuals.of(late, y.reshape(len(y), -1) - f_mean, f_var)
 
 
 @torch.no_grad()
@@ -322,6 +322,7 @@ def _challenger(
 ) -> tuple[tuple[CVGP, Result], int]:
     """The number of neighbors, then the kernel, given which left-out rows are clearly most likely."""
     h, found, count = run.heuristics, first, candidates.counts[0]
+    quiet = run._replace(log=FitLog())  # what is tried is not the course of the fit
 
     def judge(model: CVGP, count: int) -> Scores:
         name = f"{count} neighbors, {name_of_kernel(model.kernel)}"
@@ -340,18 +341,13 @@ def _challenger(
         for kernel in kernels if found is first else ():
             start = deepcopy(found[0])
             start.kernel = with_scales_of(kernel, found[0].kernel)
-            other = _other_kernel(start, rows, run)
+            other = vecchia_fit(start, rows, h.default_neighbors, quiet, h.alternative_steps) if run.has_time else None
             if other is None:
                 break
             if not (candidates.is_known or compare(judge(other[0], count), judge(found[0], count)).is_clear):
                 break
             found = other
     return found, count
-
-
-def _other_kernel(start: CVGP, rows: Rows[Tensor], run: Run) -> tuple[CVGP, Result] | None:
-    h, quiet = run.heuristics, run._replace(log=FitLog())  # it is not the course of the fit
-    return vecchia_fit(start, rows, h.default_neighbors, quiet, h.alternative_steps) if run.has_time else None
 
 
 @torch.no_grad()
@@ -400,7 +396,8 @@ def vecchia_fit(
         """Of a batch of rows, each given its nearest others of all rows."""
         limit_outputscale(found, largest)
         if step == 0 or (step == steps // 2 and have_moved()):
-            near[drawn] = _nearest_others(found, rows, drawn, count)
+            others = RowIndex(found.kernel, rows.x, rows.cluster).others(drawn, count)
+            near[drawn] = without_copies(rows, others, drawn)
         if step == steps // 2 and rows.noise_variance is None:
             # With a constant noise, the few noisiest rows would dominate the kernel.
             some = drawn[torch.randperm(len(drawn), generator=generator)[: h.noise_rows_to_choose]]
@@ -423,10 +420,6 @@ def vecchia_fit(
     constant = (weight_of(rows) / weight_of(objective.rows)).mean()  # mean noise over its harmonic mean
     multiply_inside(found.likelihood.noise_covar, "noise", constant)
     return (found, result.completed()) if result.num_iter else None
-
-
-def _nearest_others(model: CVGP, rows: Rows[Tensor], queries: Tensor, count: int) -> Tensor:
-    return without_copies(rows, RowIndex(model.kernel, rows.x, rows.cluster).others(queries, count), queries)
 
 
 @torch.no_grad()

@@ -39,7 +39,6 @@ from cvgp.data.transforms import (
 from cvgp.errors import CVGPWarning, InvalidInputError
 from cvgp.fitting.compare import Comparison, Scores, compare
 from cvgp.fitting.decisions import Choice, Decisions, from_value, to_value
-from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.monitor import Run
 from cvgp.fitting.options import InputWarpName, ModelOptions, TargetName
 from cvgp.fitting.outliers import Outliers, find_outliers, regular_rows
@@ -298,14 +297,12 @@ def choose_target(rows: Rows[Array], run: Run) -> tuple[TargetTransform, Candida
     identity = scores["identity"]
     known = {name: found for name, found in scores.items() if found is not None}
     best = max(known, key=lambda name: known[name].density, default="identity")
-    is_better = best != "identity" and (identity is None or _is_worth_it(compare(known[best], identity), h))
+    is_better = best != "identity"
+    if is_better and identity is not None:  # clearly likelier, by enough for a sample to tell, and hardly less accurate
+        change = compare(known[best], identity)
+        is_better = change.is_clear and change.gain > h.margin and change.square_gain > -change.square_error
     chosen = next(t for t in (IDENTITY, *others) if t.name == (best if is_better else "identity"))
     return chosen, scores
-
-
-def _is_worth_it(change: Comparison, h: Heuristics) -> bool:
-    """Whether a transform is clearly likelier, by enough for a sample to tell, and hardly less accurate."""
-    return change.is_clear and change.gain > h.margin and change.square_gain > -change.square_error
 
 
 def _normal_density(transform: TargetTransform, rows: Rows[Array]) -> float:

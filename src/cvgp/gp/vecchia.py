@@ -432,11 +432,6 @@ class RowMoments(NamedTuple):
     f_mean: Tensor  # [N, Q]
     f_var: Tensor  # [N]
 
-    def last(self, count: int) -> "RowMoments":
-        """The moments of the last `count` rows, or of all if there are fewer."""
-        first = max(len(self.f_var) - count, 0)
-        return RowMoments(self.f_mean[first:], self.f_var[first:])
-
 
 @torch.no_grad()
 def sequential_moments(
