@@ -8,7 +8,7 @@ import os
 import reprlib
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from dataclasses import fields as dataclass_fields
 from typing import Any, Literal, cast, get_args
 
@@ -241,10 +241,60 @@ def _latent_state(estimator: CVGPRegressor | CVGPClassifier, given: dict[str, An
     return {**_common_state(estimator, {"left_out_log_density": float(density)}), **own, "latents": latents}
 
 
-def _restored_latent(fields: Fields, given: dict[str, Any]) -> CVGPRegressor | CVGPClassifier:
-    estimator = CVGPClassifier() if "classes" in fields.values else CVGPRegressor()
-    estimator.set_params(**fields.part("parameters", _parameters_from_state, estimator.get_params()), **given)
+def _restored(state: dict[str, Any], given: dict[str, Any]) -> CVGPRegressor | CVGPClassifier:
+    fields, is_latent = Fields(state, "model file"), "latents" in state
+    for known in ("format", "version", "libraries"):
+        fields.take(known)
+    if "likelihood" in given and "class" not in state.get("likelihood", {}):
+        raise _WrongObjectError("The likelihood of the model is in the file; load it without likelihood=.")
+    estimator = CVGPClassifier() if "classes" in state else CVGPRegressor()
+    estimator.set_params(**fields.part("parameters", _parameters_from_state, estimator.get_params()) | given)
     fit = Fields(fields.take("fit"), "fit")
+    found = (_restore_latents if is_latent else _restore_gaussian)(estimator, fields, fit, given)
+    gp = estimator._gp
+    D, Q = len(gp.scaling.x_mean), len(gp.scaling.y_mean)
+    estimator.n_rows_, estimator.elbo_ = fit.number("n_rows", *SQUARABLE), fit.number("elbo")
+    estimator.n_iter_, estimator.converged_ = fit.integer("n_iter"), fit.flag("converged")
+    estimator.history_ = fields.part("history", _history_from_state)
+    found |= {
+        "schema_": fields.optional("schema", _json_from_state, fields),
+        "_feature_quantiles": fields.optional("feature_quantiles", fields.part, FeatureQuantiles.from_state, D, Q),
+    }
+    estimator.__dict__.update({name: value for name, value in found.items() if value is not None})
+    if "batch_log_densities" in fields.values:  # that `partial_fit` has learned
+        estimator.batch_log_densities_ = fields.array("batch_log_densities", (None,))
+    _set_columns(estimator, D, fit.integer("n_features", 1), fit.take("feature_names"))
+    gp.indices_of_fit = fields.optional("importance", fields.part, SobolIndices.from_state, estimator.n_features_in_)
+    fit.close()
+    fields.close()
+    return estimator
+
+
+def _restore_gaussian(estimator: Any, fields: Fields, fit: Fields, given: dict[str, Any]) -> dict[str, Any]:
+    model = fields.part("model", _model_from_state, given)
+    (M, D), Q = model.X_c.shape, model.num_outputs
+    scaling = fields.part("scaling", Scaling.from_state, D, Q)
+    estimator._statistics = fields.part("statistics", _statistics_from_state, M, Q)
+    kept = fields.optional("rows", fields.part, _rows_from_state, model, estimator._statistics)
+    noise = fields.optional("noise", fields.part, InputNoise.from_state, D)
+    target = fields.part("target", TargetTransform.from_state, Q)
+    outliers = fields.optional("outliers", fields.part, Contamination.from_state, Q)
+    calibration = fields.optional("calibration", fields.part, Calibration.from_state, Q)
+    rare_share, dtype = fields.number("rare_share", 0.0, 0.5), DTYPES[fit.text("dtype", DTYPES)]
+    estimator._gp = FittedGP(model, scaling, dtype, kept, noise, target, outliers, calibration, rare_share)
+    estimator._single_output = fit.flag("single_output")
+    if estimator._single_output and model.y_c.ndim > 1:
+        raise FileFormatError("fit.single_output is not true of the model.")
+    estimator._log_slopes, estimator.solver_ = fit.number("log_slopes"), fit.text("solver")
+    _check_usable(estimator._gp)
+    return {
+        "decisions_": fields.optional("decisions", lambda name: Decisions.from_json(fields.take(name))),
+        "merged_": fields.optional("merged", _json_from_state, fields),
+        "_baselines": fields.optional("baselines", fields.part, Baselines.from_state, D),
+    }
+
+
+def _restore_latents(estimator: Any, fields: Fields, fit: Fields, given: dict[str, Any]) -> dict[str, Any]:
     density, exposure = fit.number("left_out_log_density"), None
     likelihood: Likelihood
     if isinstance(estimator, CVGPClassifier):
@@ -252,41 +302,23 @@ def _restored_latent(fields: Fields, given: dict[str, Any]) -> CVGPRegressor | C
     else:
         likelihood = fields.part("likelihood", _likelihood_from_state, given.get("likelihood"))
         exposure = fields.optional("exposure", fields.text)
+
+    def restored(latent: Fields) -> FittedGP:
+        model = latent.part("model", _model_from_state, given)
+        scaling = latent.part("scaling", Scaling.from_state, model.X_c.shape[1], 1)
+        return FittedGP(model, scaling, likelihood=likelihood, exposure=exposure)
+
     latents = Fields(fields.take("latents"), "latents")
-    gps = [
-        replace(latents.part(str(number), _latent_from_state, given), likelihood=likelihood, exposure=exposure)
-        for number in range(likelihood.num_latents)
-    ]
+    gps = [latents.part(str(number), restored) for number in range(likelihood.num_latents)]
     latents.close()
+    if not all(np.isfinite(gp.mean(gp.coreset.X[:1])).all() for gp in gps):
+        raise FileFormatError("The latent values are out of range.")
     if isinstance(estimator, CVGPClassifier):
         estimator._gps, estimator.left_out_log_loss_ = gps, -density
     else:
         estimator._gp, estimator.left_out_log_density_ = gps[0], density
         estimator._single_output, estimator.solver_ = True, LATENT_SOLVER
-    estimator.n_rows_, estimator.elbo_ = fit.number("n_rows", *SQUARABLE), fit.number("elbo")
-    estimator.n_iter_, estimator.converged_ = fit.integer("n_iter"), fit.flag("converged")
-    estimator.history_ = fields.part("history", _history_from_state)
-    estimator.decisions_ = Decisions.from_json(fields.take("decisions"))
-    schema = fields.optional("schema", lambda name: Fields(fields.take(name), name).values)
-    if schema is not None:
-        estimator.schema_ = schema
-    _set_batches(estimator, fields)
-    D = len(gps[0].scaling.x_mean)
-    _set_columns(estimator, D, fit.integer("n_features", 1), fit.take("feature_names"))
-    indices = fields.optional("importance", fields.part, SobolIndices.from_state, estimator.n_features_in_)
-    gps[0].indices_of_fit = indices
-    if (seen := fields.optional("feature_quantiles", fields.part, FeatureQuantiles.from_state, D, 1)) is not None:
-        estimator._feature_quantiles = seen
-    fit.close()
-    fields.close()
-    if not all(np.isfinite(gp.mean(gp.coreset.X[:1])).all() for gp in gps):
-        raise FileFormatError("The latent values are out of range.")
-    return estimator
-
-
-def _latent_from_state(fields: Fields, given: dict[str, Any]) -> FittedGP:
-    model = fields.part("model", _model_from_state, given)
-    return FittedGP(model, fields.part("scaling", Scaling.from_state, model.X_c.shape[1], 1))
+    return {"decisions_": Decisions.from_json(fields.take("decisions"))}
 
 
 def _likelihood_from_state(fields: Fields, given: GPyTorchObject | None) -> Likelihood:
@@ -312,58 +344,8 @@ def _labels(fields: Fields) -> tuple[Any, Any, Likelihood]:
     return labels, shares, LIKELIHOODS[likelihood]() if len(labels) == 2 else Softmax(len(labels))
 
 
-def _restored(state: dict[str, Any], given: dict[str, Any]) -> CVGPRegressor | CVGPClassifier:
-    fields = Fields(state, "model file")
-    for known in ("format", "version", "libraries"):
-        fields.take(known)
-    if "likelihood" in given and "class" not in state.get("likelihood", {}):
-        raise _WrongObjectError("The likelihood of the model is in the file; load it without likelihood=.")
-    if "latents" in state:
-        return _restored_latent(fields, given)
-    model = fields.part("model", _model_from_state, given)
-    (M, D), Q = model.X_c.shape, model.num_outputs
-    parameters = fields.part("parameters", _parameters_from_state, CVGPRegressor().get_params())
-    estimator = CVGPRegressor().set_params(**parameters, **given)
-    fit = Fields(fields.take("fit"), "fit")
-    scaling = fields.part("scaling", Scaling.from_state, D, Q)
-    estimator._statistics = fields.part("statistics", _statistics_from_state, M, Q)
-    kept = fields.optional("rows", fields.part, _rows_from_state, model, estimator._statistics)
-    noise = fields.optional("noise", fields.part, InputNoise.from_state, D)
-    target = fields.part("target", TargetTransform.from_state, Q)
-    outliers = fields.optional("outliers", fields.part, Contamination.from_state, Q)
-    calibration = fields.optional("calibration", fields.part, Calibration.from_state, Q)
-    dtype = DTYPES[fit.text("dtype", DTYPES)]
-    estimator._gp = gp = FittedGP(model, scaling, dtype, kept, noise, target, outliers, calibration)
-    gp.rare_share = fields.number("rare_share", 0.0, 0.5)
-    estimator._single_output = fit.flag("single_output")
-    if estimator._single_output and model.y_c.ndim > 1:
-        raise FileFormatError("fit.single_output is not true of the model.")
-    estimator.n_rows_ = fit.number("n_rows", *SQUARABLE)
-    estimator.elbo_, estimator._log_slopes = fit.number("elbo"), fit.number("log_slopes")
-    estimator.n_iter_, estimator.converged_ = fit.integer("n_iter"), fit.flag("converged")
-    estimator.solver_ = fit.text("solver")
-    estimator.history_ = fields.part("history", _history_from_state)
-    found = {
-        "decisions_": fields.optional("decisions", lambda name: Decisions.from_json(fields.take(name))),
-        "schema_": fields.optional("schema", lambda name: Fields(fields.take(name), name).values),
-        "merged_": fields.optional("merged", lambda name: Fields(fields.take(name), name).values),
-        "_baselines": fields.optional("baselines", fields.part, Baselines.from_state, D),
-        "_feature_quantiles": fields.optional("feature_quantiles", fields.part, FeatureQuantiles.from_state, D, Q),
-    }
-    estimator.__dict__.update({name: value for name, value in found.items() if value is not None})
-    _set_batches(estimator, fields)
-    _set_columns(estimator, D, fit.integer("n_features", 1), fit.take("feature_names"))
-    gp.indices_of_fit = fields.optional("importance", fields.part, SobolIndices.from_state, estimator.n_features_in_)
-    fit.close()
-    fields.close()
-    _check_usable(gp)
-    return estimator
-
-
-def _set_batches(estimator: CVGPRegressor | CVGPClassifier, fields: Fields) -> None:
-    """Set the densities of batches that `partial_fit` has learned."""
-    if "batch_log_densities" in fields.values:
-        estimator.batch_log_densities_ = fields.array("batch_log_densities", (None,))
+def _json_from_state(name: str, fields: Fields) -> State:
+    return Fields(fields.take(name), name).values
 
 
 def _set_columns(estimator: CVGPRegressor | CVGPClassifier, num_features: int, count: int, names: Any) -> None:
