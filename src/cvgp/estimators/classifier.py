@@ -1,6 +1,5 @@
 """CVGPClassifier: Gaussian process classification on a learned coreset, as a scikit-learn estimator."""
 
-import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
@@ -29,7 +28,6 @@ from cvgp.estimators.training_summary import summarize_features
 from cvgp.fitting.decisions import Choice, Decisions
 from cvgp.fitting.options import InputWarpName, ModelOptions, TrainingOptions, WithTraining, check_choice
 from cvgp.fitting.prepare import suitable_warp
-from cvgp.gp.kernels import name_of_kernel
 from cvgp.gp.likelihoods import Bernoulli, Likelihood, Probit, Softmax
 from cvgp.parallel.group import Group
 from cvgp.runtime import clean_torch_state, reused_memory
@@ -305,42 +303,12 @@ class CVGPClassifier(WithTraining, PageMixin, ImportanceMixin, ClassUpdatingMixi
         return self._gp.likelihood
 
     @property
-    def kernel_name_(self) -> str:
-        """The name of the kernel that was fitted."""
-        return name_of_kernel(self._gp.model.kernel)
-
-    @property
     def coresets_(self) -> list[Coreset]:
         """For each latent value: pseudo-inputs in the units of the data, values of f, and weights in rows.
 
         Two classes have one, the log-odds of the second class; several classes have one each.
         """
         return [gp.coreset for gp in self._gps]
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted estimator to one file, which `cvgp.load` opens.
-
-        Parameters
-        ----------
-        path : str or path
-            An existing file is replaced. It does not hold a `class_weight` that is a dict, which only a fit needs.
-
-        Examples
-        --------
-        >>> import cvgp, numpy as np, pathlib, tempfile
-        >>> X = np.linspace(0, 6, 40)[:, None]
-        >>> model = cvgp.CVGPClassifier(n_coreset=8, random_state=0).fit(X, X[:, 0] > 3)
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     model.save(pathlib.Path(folder) / "steps.cvgp")
-        """
-        from cvgp.estimators import persistence  # which knows this class
-
-        persistence.save(self, path)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags
 
     def _coded(self, y: Any) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """The classes, and which of them each row has; -1 where its label is missing."""

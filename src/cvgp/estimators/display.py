@@ -4,7 +4,7 @@ import math
 import os
 from collections.abc import Iterable
 from html import escape
-from importlib import import_module  # of report and adapters, which import estimators
+from importlib import import_module  # of what imports estimators: files, report and adapters
 from typing import Any
 
 import numpy as np
@@ -15,14 +15,45 @@ from sklearn.utils.validation import check_is_fitted
 from cvgp.errors import optional_packages, printable
 from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.frames import user_columns
+from cvgp.gp.kernels import name_of_kernel
 
 MOST_COLUMNS, LONGEST_NAME = 5, 40
 
 
 class PageMixin(BaseEstimator):  # type: ignore[misc]
-    """Pages and tables about an estimator whose fit leaves a `FittedGP` in `_gp`."""
+    """Files, pages and tables of an estimator whose fit leaves a `FittedGP` in `_gp`."""
 
     _gp: FittedGP
+
+    @property
+    def kernel_name_(self) -> str:
+        """The name of the kernel that was fitted."""
+        return name_of_kernel(self._gp.model.kernel)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted estimator to one file, which `cvgp.load` opens.
+
+        It holds arrays and JSON, and with neighbors all training rows. A kernel or mean that is an object must be given
+        to `load` again; other objects, such as callbacks, an `init` or a `class_weight`, have their defaults then.
+
+        Parameters
+        ----------
+        path : str or path
+            An existing file is replaced.
+
+        Examples
+        --------
+        >>> import cvgp, pathlib, tempfile
+        >>> model = cvgp.CVGPRegressor(random_state=0).fit([[0.0], [1.0], [2.0]], [0.0, 0.8, 0.9])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     model.save(pathlib.Path(folder) / "sine.cvgp")
+        """
+        import_module("cvgp.estimators.persistence").save(self, path)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
 
     def report(
         self, X: Any, y: Any, *, train: tuple[Any, Any] | None = None, output: int = 0, exposure: Any = None

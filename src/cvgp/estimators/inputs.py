@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from numbers import Number
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -38,12 +38,13 @@ from cvgp.estimators.frames import (
     without_column,
 )
 from cvgp.fitting.decisions import Choice, Decisions
-from cvgp.fitting.monitor import Run
-from cvgp.fitting.options import ModelOptions, TrainingOptions
+from cvgp.fitting.heuristics import Heuristics
+from cvgp.fitting.monitor import Budget, Clock, FitLog, ProgressLines, Run
+from cvgp.fitting.options import ModelOptions, TrainingOptions, check_positive, settings_of
 from cvgp.fitting.prepare import FitData, check_variance, choose_scaling, decide_warp, merge_copies, spread_of
 from cvgp.fitting.sample import learn_correlation, two_parts
 from cvgp.parallel.group import Group, current_group
-from cvgp.runtime import sklearn_alone
+from cvgp.runtime import check_n_jobs, sklearn_alone
 from cvgp.tables.encode import Inputs, features_of
 
 if TYPE_CHECKING:
@@ -113,13 +114,45 @@ def open_training_table(
     return table
 
 
-def without_trends(estimator: Any, table: Any, dates: Choice | None) -> Any:
-    """The table without the trends that a decision leaves out."""
-    if dates is None or not dates.value:
-        return table
-    table = table.without_trends(dates.value)
-    estimator.schema_ = table.schema.to_json()
-    return table
+class Begun(NamedTuple):
+    """What a fit begins with, whatever its likelihood is."""
+
+    run: Run
+    settings: TrainingOptions
+    n_jobs: int | None
+    table: Any  # None if the rows are not read as a table
+    groups: Array | None  # of rows that are not read as a table, or given beside it
+    has_groups: bool
+    trends: dict[str, int]  # the features that are trends of dates, by column, if the fit has to decide about them
+
+    def without_trends(self, estimator: Any, dates: Choice | None, *rows: Rows[Array] | None) -> tuple[Any, ...]:
+        """The table and rows with features, without the trends that a decision leaves out."""
+        if dates is None or not dates.value:
+            return self.table, *rows
+        table, left_out = self.table.without_trends(dates.value), [self.trends[name] for name in dates.value]
+        estimator.schema_ = table.schema.to_json()
+        return table, *(some and some._replace(x=np.delete(some.x, left_out, axis=1)) for some in rows)
+
+
+def begin_fit(
+    estimator: Any, training: TrainingOptions, pinned: Decisions, given: dict[str, Any], groups: Any
+) -> Begun:
+    """Check the options of a fit, and open the table if it is given one; a column of groups is taken out of x."""
+    group, settings = current_group(), settings_of(training)
+    check_positive("max_time", estimator.max_time)
+    n_jobs, seed = check_n_jobs(estimator.n_jobs), pinned.seed
+    if seed is None:
+        seed = first_seed(group, check_seed(estimator.random_state))
+    shown = [ProgressLines()] if estimator.verbose and group.rank == 0 else []
+    log = FitLog([*shown, *(settings.callbacks or ())])
+    run = Run(Budget(estimator.max_time, Clock(group=group)), log, settings.heuristics or Heuristics(), seed)
+    given["x"], codes = take_groups(given["x"], groups)
+    table = open_training_table(estimator, **given, groups=groups if codes is None else codes)
+    if table is not None:
+        check_exposed(getattr(estimator, "likelihood", "classes"), table.table.exposure)
+    has_groups = codes is not None or (table is not None and table.table.groups is not None)
+    trends = {} if table is None or training.solver == "paper" else table.open_trends
+    return Begun(run, settings, n_jobs, table, codes, has_groups, trends)
 
 
 def training_rows(

@@ -14,16 +14,15 @@ from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.importance import seconds_for_importance
 from cvgp.estimators.training_summary import ROWS_TO_DRAW_FROM
 from cvgp.fitting.decisions import Choice, Decisions
-from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.kinds import LATENT_SOLVER, fit_kind
-from cvgp.fitting.monitor import Budget, Clock, FitLog, ProgressLines, Run, as_columns
-from cvgp.fitting.options import ModelOptions, Number, TrainingOptions, check_positive, settings_of
+from cvgp.fitting.monitor import as_columns
+from cvgp.fitting.options import ModelOptions, Number, TrainingOptions
 from cvgp.fitting.prepare import decide_trends, merge_copies
 from cvgp.gp.likelihoods import LIKELIHOODS, GPyTorchLikelihood, Likelihood
 from cvgp.objectives import CHUNK_ROWS
 from cvgp.optim import Status
 from cvgp.parallel.group import ALONE, Group, current_group
-from cvgp.runtime import check_n_jobs, limited_threads
+from cvgp.runtime import limited_threads
 
 Change = Callable[[Rows[Array]], Rows[Array]]
 
@@ -57,32 +56,20 @@ def fit_latent_values(
 
     Returns a posterior for each latent value, the mean log density of left-out rows, and a sample of the rows.
     """
-    group, settings, pinned = current_group(), settings_of(training), _pinned(decisions)
-    check_positive("max_time", estimator.max_time)
-    n_jobs, seed = check_n_jobs(estimator.n_jobs), pinned.seed
-    if seed is None:
-        seed = inputs.first_seed(group, inputs.check_seed(estimator.random_state))
-    log = FitLog([*([ProgressLines()] if estimator.verbose and group.rank == 0 else []), *(settings.callbacks or ())])
-    run = Run(Budget(estimator.max_time, Clock(group=group)), log, settings.heuristics or Heuristics(), seed)
-    given["x"], codes = inputs.take_groups(given["x"], groups)
-    table = inputs.open_training_table(estimator, **given, groups=groups if codes is None else codes)
+    group, pinned = current_group(), _pinned(decisions)
+    begun = inputs.begin_fit(estimator, training, pinned, given, groups)
+    run, table = begun.run, begun.table
     in_parts = table is not None and not table.fits_in_memory
-    if table is not None:
-        inputs.check_exposed(likelihood.name, table.table.exposure)
-    trends = {} if table is None else table.open_trends
-    has_groups = codes is not None or (table is not None and table.table.groups is not None)
-    if has_groups and (in_parts or group.world > 1):
+    if begun.has_groups and (in_parts or group.world > 1):
         raise InvalidInputError(
             "For classes, counts and other likelihoods, groups needs all rows in the memory of one process; fit a "
             "sample of whole groups, in one process."
         )
-    with limited_threads(n_jobs):
-        whole = None if in_parts else inputs.training_rows(estimator, table, **given, groups=codes)
+    with limited_threads(begun.n_jobs):
+        whole = None if in_parts else inputs.training_rows(estimator, table, **given, groups=begun.groups)
         rows = table.common_sample if whole is None else whole
-        dates = decide_trends(rows, trends, run.choosing(settings.checkpoint_dir), pinned)
-        if dates is not None and dates.value:
-            table = inputs.without_trends(estimator, table, dates)
-            rows = rows._replace(x=np.delete(rows.x, [trends[name] for name in dates.value], axis=1))
+        dates = decide_trends(rows, begun.trends, run.choosing(begun.settings.checkpoint_dir), pinned)
+        table, rows = begun.without_trends(estimator, dates, rows)
         # What was observed, without the inputs: of all rows that this process can see.
         pieces = [rows] if whole is not None else [part for part, _ in table.rows.cell_blocks()]
         seen = Rows[Array].join([observed(part)._replace(x=part.x[:, :0]) for part in pieces])
@@ -101,7 +88,7 @@ def fit_latent_values(
         run = run._replace(budget=run.budget.reserving(reserved))
         in_units = rows._replace(y=rows.y / unit)
         every = blocks if in_parts else None
-        found = fit_kind(in_units, likelihood, options, settings, run, pinned, every)
+        found = fit_kind(in_units, likelihood, options, begun.settings, run, pinned, every)
     fit, latents = found.fit, found.fit.latents
     named = given.get("exposure")
     if table is not None and named is None:
@@ -122,9 +109,9 @@ def fit_latent_values(
     estimator.decisions_ = found.decisions if dates is None else found.decisions.with_choice("dates", dates)
     estimator.n_iter_ = max(fit.result.num_iter, 1)
     estimator.converged_ = fit.result.status is Status.CONVERGED
-    estimator.history_ = as_columns(log.history)
+    estimator.history_ = as_columns(run.log.history)
     if len(rows.x) > ROWS_TO_DRAW_FROM:
-        rows = rows.take(np.random.default_rng(seed).choice(len(rows.x), ROWS_TO_DRAW_FROM, replace=False))
+        rows = rows.take(np.random.default_rng(run.seed).choice(len(rows.x), ROWS_TO_DRAW_FROM, replace=False))
     return gps, fit.left_out.density - float(np.log(unit)), rows
 
 

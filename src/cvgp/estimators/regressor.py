@@ -1,6 +1,5 @@
 """CVGPRegressor: Gaussian process regression on a learned coreset, as a scikit-learn estimator."""
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal, get_args
@@ -30,9 +29,8 @@ from cvgp.estimators.training_summary import Baselines, FeatureQuantiles, summar
 from cvgp.estimators.updating import UpdatingMixin
 from cvgp.fitting.decide import Fit, Request, fit, with_all_rows
 from cvgp.fitting.decisions import Choice, Decisions
-from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.kinds import LATENT_SOLVER
-from cvgp.fitting.monitor import Budget, Clock, FitLog, ProgressLines, Run, as_columns
+from cvgp.fitting.monitor import FitLog, as_columns
 from cvgp.fitting.neighbors import check_neighbors
 from cvgp.fitting.options import (
     InputWarpName,
@@ -43,8 +41,6 @@ from cvgp.fitting.options import (
     TrainingOptions,
     WithTraining,
     check_choice,
-    check_positive,
-    settings_of,
 )
 from cvgp.fitting.prepare import (
     FitData,
@@ -55,11 +51,10 @@ from cvgp.fitting.prepare import (
     transformed,
     warn_about,
 )
-from cvgp.gp.kernels import name_of_kernel
 from cvgp.gp.likelihoods import Likelihood
 from cvgp.gp.model import CVGP
 from cvgp.parallel.group import Group, current_group
-from cvgp.runtime import check_n_jobs, clean_torch_state, limited_threads, reused_memory
+from cvgp.runtime import clean_torch_state, limited_threads, reused_memory
 from cvgp.tables.columns import Schema
 
 Array = NDArray[np.float64]
@@ -229,51 +224,36 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ImportanceMix
             check_choice("likelihood", self.likelihood, get_args(LikelihoodName))
         inputs.check_exposed(self.likelihood, exposure)
         if self.likelihood != "gaussian":
-            given = {"x": X, "y": y, "sample_weight": sample_weight, "exposure": exposure}
-            return self._fit_likelihood(given, noise_variance, groups=groups, decisions=decisions)
+            observed = {"x": X, "y": y, "sample_weight": sample_weight, "exposure": exposure}
+            return self._fit_likelihood(observed, noise_variance, groups=groups, decisions=decisions)
         group, training = current_group(), self._training_options()
-        settings, options, pinned = settings_of(training), self._model_options(training), Decisions.pinned(decisions)
-        check_positive("max_time", self.max_time)
-        folder, n_jobs = settings.checkpoint_dir, check_n_jobs(self.n_jobs)
-        seed = inputs.first_seed(group, inputs.check_seed(self.random_state)) if pinned.seed is None else pinned.seed
-        shown = [ProgressLines()] if self.verbose and group.rank == 0 else []
-        log = FitLog([*shown, *(settings.callbacks or ())])
-        clock = Clock(group=group)
-        run = Run(Budget(self.max_time, clock), log, settings.heuristics or Heuristics(), seed)
+        options, pinned = self._model_options(training), Decisions.pinned(decisions)
+        given = {"x": X, "y": y, "sample_weight": sample_weight, "noise_variance": noise_variance}
+        begun = inputs.begin_fit(self, training, pinned, given, groups)
+        run, settings, table, audited = begun.run, begun.settings, begun.table, None
         # A run that may be resumed later, and every process of a group, must make the same choices.
-        choosing = run.choosing(folder)
-        X, codes = inputs.take_groups(X, groups)
-        labels = groups if codes is None else codes
-        table, audited = inputs.open_training_table(self, X, y, sample_weight, noise_variance, groups=labels), None
-        if table is not None:
-            inputs.check_exposed(self.likelihood, table.table.exposure)
-        trends = {} if table is None or training.solver == "paper" else table.open_trends
-        has_groups = codes is not None or (table is not None and table.table.groups is not None)
-        with limited_threads(n_jobs):
+        choosing = run.choosing(settings.checkpoint_dir)
+        with limited_threads(begun.n_jobs):
             if table is not None and not table.fits_in_memory:
                 inputs.refuse_transform(self.target_transform)
                 apart = None
                 if training.solver != "paper":
                     table, apart = draw_audit_of_table(table, run.heuristics, run.rng("audit"))
-                if has_groups:
+                if begun.has_groups:
                     table = inputs.weigh_groups(table, choosing)
-                dates = decide_trends(table.common_sample, trends, choosing, pinned)
-                table = inputs.without_trends(self, table, dates)
+                dates = decide_trends(table.common_sample, begun.trends, choosing, pinned)
+                (table,) = begun._replace(table=table).without_trends(self, dates)
                 audited = apart and table.features(apart)
                 data = inputs.table_data(table, options, settings, choosing, pinned)
             else:
-                rows = inputs.training_rows(self, table, X, y, sample_weight, noise_variance, groups=codes)
+                rows = inputs.training_rows(self, table, **given, groups=begun.groups)
                 if training.solver != "paper":
                     rows, audited = draw_audit(rows, run.heuristics, run.rng("audit"))
-                dates = decide_trends(rows, trends, choosing, pinned)
-                if dates is not None and dates.value:
-                    inputs.without_trends(self, table, dates)
-                    left_out = [trends[name] for name in dates.value]
-                    rows = rows._replace(x=np.delete(rows.x, left_out, axis=1))
-                    audited = audited and audited._replace(x=np.delete(audited.x, left_out, axis=1))
+                dates = decide_trends(rows, begun.trends, choosing, pinned)
+                _, rows, audited = begun.without_trends(self, dates, rows, audited)
                 train, held_out = inputs.hold_out(rows, settings, run.rng("validation"))
                 # With groups, what is far off may be a group that is unlike the others.
-                look = self.noise == "auto" and training.solver != "paper" and not has_groups
+                look = self.noise == "auto" and training.solver != "paper" and not begun.has_groups
                 data = memory_data(train, held_out, options, choosing, pinned, audited, look_for_outliers=look)
             if dates is not None:
                 data = data._replace(decisions=data.decisions.with_choice("dates", dates))
@@ -295,11 +275,11 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ImportanceMix
                 found = with_all_rows(request, found, data)
                 gp = replace(posterior(found.result, data, dtype), calibration=gp.calibration)
                 audited = None
-            self._set_results(found, gp, data, log)
+            self._set_results(found, gp, data, run.log)
             # A fit that was stopped early is not at the best coreset for its kernel, so no rows are added to it.
             if audited is not None and not settings.early_stopping:
                 self._add_rows(audited, found.result.solution, group, is_exact=found.is_exact)
-            summarize_rows(self, data.train, seed)
+            summarize_rows(self, data.train, run.seed)
         return self
 
     def _fit_likelihood(self, given: dict[str, Any], noise_variance: Any, **beside: Any) -> "CVGPRegressor":
@@ -352,38 +332,10 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ImportanceMix
         """
         return float(r2_score(y, self.predict(X, exposure=exposure), sample_weight=sample_weight))
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted estimator to one file, which `cvgp.load` opens.
-
-        It holds arrays and JSON, and with neighbors all training rows. A kernel or mean that is an object must be given
-        to `load` again; other objects, such as callbacks or an `init`, have their defaults after loading.
-
-        Parameters
-        ----------
-        path : str or path
-            An existing file is replaced.
-
-        Examples
-        --------
-        >>> import cvgp, numpy as np, pathlib, tempfile
-        >>> X = np.linspace(0, 6, 40)[:, None]
-        >>> model = cvgp.CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     model.save(pathlib.Path(folder) / "sine.cvgp")
-        """
-        from cvgp.estimators import persistence  # which knows this class
-
-        persistence.save(self, path)
-
     @property
     def model_(self) -> CVGP:
         """The fitted torch module, in the units that it was fitted in."""
         return self._gp.model
-
-    @property
-    def kernel_name_(self) -> str:
-        """The name of the kernel that was fitted."""
-        return name_of_kernel(self.model_.kernel)
 
     @property
     def kernel_(self) -> Kernel:
@@ -455,7 +407,6 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ImportanceMix
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = self.likelihood == "gaussian"
         tags.target_tags.positive_only = self.likelihood in ("poisson", "negative_binomial", "gamma")
-        tags.input_tags.allow_nan = True
         return tags
 
     def _model_options(self, training: TrainingOptions) -> ModelOptions:
