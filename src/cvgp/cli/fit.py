@@ -28,7 +28,7 @@ from cvgp.cli.console import (
 from cvgp.cli.info import summarize
 from cvgp.cli.predict import scored_rows, scores_of
 from cvgp.data.rows import Array
-from cvgp.errors import FileAccessError, InvalidInputError, WorkerError, printable
+from cvgp.errors import FileAccessError, InvalidInputError, WorkerError
 from cvgp.estimators.classifier import CVGPClassifier
 from cvgp.estimators.display import model_facts
 from cvgp.estimators.predictive import score_rows
@@ -36,7 +36,7 @@ from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.gp.kernels import parse_kernel_name
 from cvgp.parallel import launched
 from cvgp.parallel.group import current_group, process_group
-from cvgp.tables.apply import near_names
+from cvgp.tables.apply import names_to_choose
 from cvgp.tables.classes import are_classes, with_classes
 from cvgp.tables.read import Opened
 from cvgp.tables.splits import split_table
@@ -77,7 +77,12 @@ class Asked:
         }
         opened = read_table(self.data, self.target, **reading)
         how = opened.reading
-        self._check_target(opened.names, f"{self.data}, read with {how.describe()}," if how.sep else self.data)
+        if self.target not in opened.names:
+            read = f"{self.data}, read with {how.describe()}," if how.sep else self.data
+            raise typer.BadParameter(
+                f"{read} has no column {self.target!r}; {names_to_choose(self.target, opened.names)}",
+                param_hint="'--target'",
+            )
         if self.task == "classify" or (self.task is None and are_classes(opened.opened, self.target)):
             options.refuse_others(self.context, "classify", f"{self.target!r} is a class")
             opened = with_classes(opened)
@@ -108,13 +113,6 @@ class Asked:
             rows, _ = table.rows.sample_in_numbers()
             if self.task is None and (hint := likelihood_hint(rows.y[:, 0])) is not None:
                 note(f"{self.data}: {self.target} holds {hint}")
-
-    def _check_target(self, columns: list[str], data: str) -> None:
-        if self.target not in columns:
-            meant = " or ".join(map(repr, near_names(self.target, columns)))
-            hint = f"did you mean {meant}? It has" if meant else "it has"
-            names = ", ".join(map(printable, columns))
-            raise typer.BadParameter(f"{data} has no column {self.target!r}; {hint} {names}.", param_hint="'--target'")
 
 
 def fit(

@@ -62,7 +62,7 @@ def coreset(
     """
     check_output(out, model_file, endings=WRITTEN_ENDINGS, overwrite=overwrite)
     model = load(model_file)
-    coresets = model.coresets_ if isinstance(model, CVGPClassifier) else [model.coreset_]
+    coresets = model.coresets_
     points, target, names = coresets[0], target_name(model), feature_names(model)
     outputs = [target] if points.num_outputs == 1 else [f"{target}{t}" for t in range(points.num_outputs)]
     ends = [f"={own}" for own in model.classes_.tolist()] if len(coresets) > 1 else [""]

@@ -13,7 +13,6 @@ from cvgp.data.rows import Array
 from cvgp.errors import InvalidInputError, optional_packages, printable
 from cvgp.estimators.display import LONGEST_NAME, number, shortened
 from cvgp.estimators.frames import UserColumn, schema_of, user_columns
-from cvgp.estimators.training_summary import FeatureQuantiles
 from cvgp.tables.columns import cycle_days
 
 if TYPE_CHECKING:
@@ -29,11 +28,6 @@ LONGEST_TICK, WIDEST_TICKS = 16, 28  # in characters
 CYCLES = {"season": "day of the year", "weekday": "day of the week", "hour": "part of the day"}
 STEPS = [1, 2, 2.5, 5, 10]  # steps between ticks, but for powers of ten
 UNUSED = 1e-4  # a pseudo-point below this share of the mean weight is not used and not drawn
-
-
-def feature_quantiles(model: CVGPRegressor) -> FeatureQuantiles | None:
-    """The distribution of features in the training rows, if the model has kept it."""
-    return getattr(model, "_feature_quantiles", None)
 
 
 def columns_by_importance(model: CVGPRegressor) -> list[str]:

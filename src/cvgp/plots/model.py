@@ -240,7 +240,7 @@ class Along:
         coreset, scaling = self.model.coreset_, self.model._gp.scaling
         center = scaling.scale_x(np.average(coreset.X, axis=0, weights=coreset.beta)[None])
         low, high = scaling.unscale_x(np.concatenate([center - 3.0, center + 3.0]))[:, own]  # standard deviations
-        seen = drawing.feature_quantiles(self.model)
+        seen = getattr(self.model, "_feature_quantiles", None)
         inputs = coreset.X[:, own] if seen is None else seen.x[:, own]
         values = np.zeros((GRID, width))  # nothing is missing, and levels have no slopes
         values[:, 0] = np.linspace(max(inputs.min(), low), min(inputs.max(), high), GRID)

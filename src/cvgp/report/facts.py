@@ -17,7 +17,7 @@ from cvgp.estimators.frames import is_in_files, schema_of, user_columns, without
 from cvgp.estimators.inputs import check_exposure, check_prediction, observed_rows
 from cvgp.estimators.predictive import Predictive, scores_of_model, scores_of_normal
 from cvgp.estimators.training_summary import Baselines, FeatureQuantiles
-from cvgp.plots.drawing import UNUSED, expected_name, feature_quantiles, ranked_columns, some_rows
+from cvgp.plots.drawing import UNUSED, expected_name, ranked_columns, some_rows
 from cvgp.runtime import sklearn_alone
 from cvgp.tables.encode import Inputs
 
@@ -55,7 +55,8 @@ class Facts:
 
         self.varying = ranked_columns(model)
         self.columns = [*self.varying, *(column for column in user_columns(model) if column not in self.varying)]
-        self.seen = feature_quantiles(model) if self.train is None else FeatureQuantiles.learn(*self.train)
+        known = getattr(model, "_feature_quantiles", None)
+        self.seen: FeatureQuantiles | None = known if self.train is None else FeatureQuantiles.learn(*self.train)
         self.observed, self.is_of_classes = self.y[:, output], hasattr(model, "classes_")
         self.scores = self._of_classes(inputs) if self.is_of_classes else self._of_numbers(inputs)
 

@@ -20,11 +20,11 @@ import torch
 from numpy.typing import NDArray
 
 from cvgp.data.rows import Array, Rows
-from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError
+from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError, printable
 from cvgp.parallel.group import Group, gather_text
 from cvgp.runtime import memory_left
 from cvgp.tables.cells import cell_numbers, numbers
-from cvgp.tables.columns import Extra, Reading, Schema
+from cvgp.tables.columns import Extra, Schema
 from cvgp.tables.encode import MOST_SHOWN, Findings, Inputs, new_inputs
 from cvgp.tables.read import Location, Opened, Part, open_table
 
@@ -40,6 +40,12 @@ def near_names(name: str, names: Sequence[str]) -> list[str]:
     """The names that could have been meant."""
     similar = get_close_matches(name.lower().strip(), [other.lower().strip() for other in names], n=3)
     return [other for other in names if other.lower().strip() in similar]
+
+
+def names_to_choose(name: str, names: Sequence[str]) -> str:
+    """The end of a message about a column that a table lacks: what could have been meant, and what it has."""
+    meant = " or ".join(map(repr, near_names(name, names)))
+    return f"{f'did you mean {meant}? It' if meant else 'it'} has {', '.join(map(printable, names))}."
 
 
 @dataclass
@@ -197,17 +203,10 @@ def schema_reader(
 
 
 def load_rows(
-    location: Location | Opened,
-    schema: Schema,
-    csv: Mapping[str, object] | None = None,
-    tell: Callable[[str, Reading], None] = lambda location, reading: None,
-    *,
-    with_target: bool = True,
-    on_bad_rows: OnBadRows = "error",
+    location: Location | Opened, schema: Schema, *, with_target: bool = True, on_bad_rows: OnBadRows = "error"
 ) -> tuple[Inputs, Array]:
-    """Features and targets [n, Q] of a table; `tell` is called with how the text was read."""
-    opened = location if isinstance(location, Opened) else open_table(location, csv, schema.reading)
-    tell(str(location), opened.reading)
+    """Features and targets [n, Q] of a table."""
+    opened = location if isinstance(location, Opened) else open_table(location, known=schema.reading)
     targets = schema.targets if with_target else ()
     advice = TRAINING_ADVICE if with_target else ADVICE
     reader = schema_reader(opened, schema, targets, on_bad_rows=on_bad_rows, advice=advice)

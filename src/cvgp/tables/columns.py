@@ -141,10 +141,10 @@ def _as_lists(value: Any) -> Any:
     return [_as_lists(item) for item in value] if isinstance(value, tuple) else value
 
 
-def named(names: list[str], most: int = 6) -> str:
+def named(names: list[str]) -> str:
     """Some of the names, and how many more there are."""
-    shown = ", ".join(map(printable, names[:most]))
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more columns"
+    shown = ", ".join(map(printable, names[:6]))
+    return shown if len(names) <= 6 else f"{shown} and {len(names) - 6} more columns"
 
 
 def date_features(days: Array, parts: tuple[str, ...]) -> Array:

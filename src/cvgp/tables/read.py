@@ -105,9 +105,9 @@ class Opened:
         places = [(part.file, part.first_row) for part in self.parts]
         return replace(self, chosen=dict(zip(places, np.split(rows, ends[:-1]), strict=True)))
 
-    def values(self, name: str, read: Callable[[pa.Array], NDArray[Any]], kind: str | None = None) -> NDArray[Any]:
+    def values(self, name: str, read: Callable[[pa.Array], NDArray[Any]]) -> NDArray[Any]:
         """A column [n] of all rows, read batch by batch."""
-        kinds = {name: kind or self.kind(name)}
+        kinds = {name: self.kind(name)}
         found = [read(batch.column(0)) for part in self.parts for batch in self.batches(part, [name], kinds)]
         return np.concatenate(found) if found else np.empty(0)
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sklearn.model_selection import GroupKFold, GroupShuffleSplit, KFold, ShuffleSplit, TimeSeriesSplit
 
 from cvgp.errors import InvalidInputError, InvalidTypeError
+from cvgp.tables.apply import names_to_choose
 from cvgp.tables.cells import days, label, numbers
 from cvgp.tables.read import Opened
 
@@ -40,7 +41,7 @@ def split_table(
         raise InvalidInputError(f"Cross-validation needs at least 2 folds, such as 5; got {folds}.")
     for name in (target, groups, time):
         if name is not None and name not in opened.names:
-            raise InvalidInputError(f"The table has no column {name!r}; it has {', '.join(opened.names)}.")
+            raise InvalidInputError(f"The table has no column {name!r}; {names_to_choose(name, opened.names)}")
     has_target = opened.values(target, lambda column: np.asarray(pc.is_valid(column)) & ~_is_nan(column))
     rows = np.flatnonzero(has_target)
     if len(rows) < max(FEWEST_ROWS, 0 if test_size is not None else folds):

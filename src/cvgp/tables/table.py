@@ -27,7 +27,7 @@ from cvgp.data.transforms import NO_WARP, InputWarp
 from cvgp.errors import CVGPError, CVGPWarning, InvalidInputError, InvalidTypeError
 from cvgp.parallel.group import ALONE, Group, gather_text
 from cvgp.tables import stream
-from cvgp.tables.apply import BadRows, OnBadRows, RowReader, near_names, schema_reader
+from cvgp.tables.apply import BadRows, OnBadRows, RowReader, names_to_choose, schema_reader
 from cvgp.tables.cells import READERS, check_categories, days, labels, look_like_dates, spells_number
 from cvgp.tables.columns import (
     MAX_CATEGORIES,
@@ -163,14 +163,14 @@ class Table:
             if names.count(name) != 1:
                 how = f" It was read with {self.reading.describe()}; if that is wrong, give sep (--sep)."
                 hint = how if self.reading.sep else ""
-                raise InvalidInputError(f"The table has no column {name!r}, or several; choose from {names}.{hint}")
+                raise InvalidInputError(
+                    f"The table has no column {name!r}, or several; {names_to_choose(name, names)}{hint}"
+                )
         for option in ("drop", "features", "always_keep"):
             for name in getattr(self, option) or ():
                 if name not in names:
-                    meant = " or ".join(map(repr, near_names(name, names)))
-                    hint = f"did you mean {meant}? It has" if meant else "it has"
                     raise InvalidInputError(
-                        f"The table has no column {name!r}, which {option} names; {hint} {', '.join(names)}."
+                        f"The table has no column {name!r}, which {option} names; {names_to_choose(name, names)}"
                     )
         if both := [name for name in wanted if name in special]:
             raise InvalidInputError(
@@ -313,14 +313,11 @@ def _left_out_line(reasons: Mapping[str, str], useless: Collection[str] = (EMPTY
     found = "; ".join(
         f"{named([repr(n) for n in reasons if reasons[n] == why])} ({why})" for why in dict.fromkeys(reasons.values())
     )
-    line, others = (
-        f"Left out, since they are not informative: {found}.",
-        [n for n in reasons if reasons[n] not in useless],
-    )
-    if not others:
-        return line
-    in_python = f"(in Python: read_table(..., always_keep={others}))"
-    return f"{line} To use them anyway: {as_flag('always-keep', others)} {in_python}."
+    line = f"Left out, since they are not informative: {found}."
+    if others := [name for name in reasons if reasons[name] not in useless]:
+        in_python = f"(in Python: read_table(..., always_keep={others}))"
+        line += f" To use them anyway: {as_flag('always-keep', others)} {in_python}."
+    return line
 
 
 @dataclass(frozen=True)
