@@ -336,17 +336,18 @@ MOST_METADATA = 8_000_000  # bytes of the header of a Parquet file, unless the f
 TRUST = "If you trust the file, set the environment variable CVGP_TRUST_FILES=1."
 
 
-def files_are_trusted() -> bool:
-    """Whether the user has switched these limits off."""
-    return os.environ.get("CVGP_TRUST_FILES", "0") not in ("", "0")
+def _refuse(reason: str) -> None:
+    """Raise unless the user has switched these limits off."""
+    if os.environ.get("CVGP_TRUST_FILES", "0") in ("", "0"):
+        raise InvalidInputError(f"{reason} {TRUST}")
 
 
 def check_unpacked(file: object, packed: int, unpacked: int, what: str = "unpacks") -> None:
     """Raise for a file, or a part of one, that stands for far more than its size."""
-    if unpacked > max(MOST_UNPACKED, MOST_PACKING * packed) and not files_are_trusted():
-        raise InvalidInputError(
+    if unpacked > max(MOST_UNPACKED, MOST_PACKING * packed):
+        _refuse(
             f"{file} has {packed} bytes and {what} to at least {unpacked / 1e6:.0f} MB, more than {MOST_PACKING} "
-            f"times as much, which no real table does. {TRUST}"
+            "times as much, which no real table does."
         )
 
 
@@ -358,11 +359,8 @@ def check_stored(file: object, size: int, blocks: int | None) -> None:
 
 def check_columns(file: object, count: int) -> None:
     """Raise for more columns than can be looked at in reasonable time, and warn if there are many."""
-    if count > MOST_COLUMNS and not files_are_trusted():
-        raise InvalidInputError(
-            f"{file} has {count} columns, and a table may have {MOST_COLUMNS}; leave out those that tell nothing. "
-            f"{TRUST}"
-        )
+    if count > MOST_COLUMNS:
+        _refuse(f"{file} has {count} columns, and a table may have {MOST_COLUMNS}; leave out those that tell nothing.")
     if count > MANY_COLUMNS:
         warnings.warn(
             f"{file} has {count} columns, and looking at each takes a while; Ctrl-C ends it. Choose those that matter "
@@ -375,7 +373,5 @@ def check_columns(file: object, count: int) -> None:
 def check_metadata(file: object, size: int, of_file: int) -> None:
     """Raise for a header that takes too much memory."""
     most = max(MOST_METADATA, of_file // 100)
-    if size > most and not files_are_trusted():
-        raise InvalidInputError(
-            f"{file} has a header of {size / 1e6:.1f} MB, and it may have {most / 1e6:.1f} MB. {TRUST}"
-        )
+    if size > most:
+        _refuse(f"{file} has a header of {size / 1e6:.1f} MB, and it may have {most / 1e6:.1f} MB.")

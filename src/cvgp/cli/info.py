@@ -13,11 +13,10 @@ import typer
 import cvgp
 from cvgp.cli.console import print_result
 from cvgp.cli.options import AsJson, ModelFile, OptionsOf, Overwrite, check_output
-from cvgp.cli.predict import free_names
 from cvgp.errors import InvalidInputError, printable
 from cvgp.estimators.classifier import CVGPClassifier
 from cvgp.estimators.display import model_facts
-from cvgp.estimators.frames import feature_names, schema_of, user_columns
+from cvgp.estimators.frames import feature_names, free_names, schema_of, user_columns
 from cvgp.estimators.persistence import load
 from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.plots.drawing import target_name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from cvgp.cli import options
 from cvgp.cli.console import note, note_reading, print_result
 from cvgp.errors import FileFormatError, InvalidInputError, printable
 from cvgp.estimators.classifier import CVGPClassifier
-from cvgp.estimators.frames import schema_of
+from cvgp.estimators.frames import free_names, schema_of
 from cvgp.estimators.inputs import check_exposure
 from cvgp.estimators.persistence import load
 from cvgp.estimators.predictive import Predictive, ends_of_interval, scores_of_model
@@ -150,16 +150,6 @@ def model_schema(model: CVGPRegressor | CVGPClassifier, path: Path) -> Schema:
             "cvgp.load in Python."
         )
     return schema
-
-
-def free_names(wanted: Sequence[str], taken: Iterable[str]) -> list[str]:
-    """The names, all with the same number appended if any of them is taken already."""
-    used = set(taken)
-    names, number = list(wanted), 1
-    while used.intersection(names):
-        number += 1
-        names = [f"{name}_{number}" for name in wanted]
-    return names
 
 
 @dataclass

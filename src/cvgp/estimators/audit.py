@@ -192,12 +192,9 @@ def _add_simpler(
     data, options, run, limit = request.data, request.options, request.run, request.run.heuristics.audit_p_value
     exams = [exam for _, exam in tried.values()]
     refits = {}
+    has_chosen_neighbors = options.n_neighbors == "auto" and tried[THE_FIT][0].result.kept is not None
     # Intervals that are too wide are no reason to fit again: a calibration narrows them.
-    if options.n_neighbors == "auto" and tried[THE_FIT][0].result.kept is not None:
-        fails = all(exam.p_value < limit and exam.coverage < LEVEL for exam in exams)
-    else:
-        fails = False  # there are no neighbors, or they were asked for
-    if run.agreed(fails):
+    if run.agreed(has_chosen_neighbors and all(exam.p_value < limit and exam.coverage < LEVEL for exam in exams)):
         refits["no neighbors"] = replace(options, n_neighbors=0)
     line = _line(data, rows, run) if options.kernel in (None, "auto") else None
     if run.agreed(line is not None and all(compare(line.scores, exam.scores).is_clear for exam in exams)):

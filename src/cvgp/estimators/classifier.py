@@ -49,22 +49,11 @@ class CVGPClassifier(WithTraining, PageMixin, ImportanceMixin, ClassUpdatingMixi
         As for `CVGPRegressor`. None is ``matern32``; where rows are few for the columns, one lengthscale for all
         columns beside a linear kernel, and a linear kernel alone, are tried too, and ``matern32+matern12`` where they
         are many.
-    ard : bool
-        Learn one lengthscale per column rather than one for all.
-    input_warp : {"auto", "identity", "rank", "mixed"}
-        Whether distances are those of the columns of X, of their ranks, or a mixture.
     class_weight : dict, "balanced" or None
         How often a row of each class counts.
     link : {"logit", "probit"}
         What turns the latent value of two classes into a probability: the logistic function, or the normal one.
-    max_time : float or None
-        Seconds after which the best model so far is kept.
-    n_jobs : int or None
-        Threads of a fit, or -1 for all of ``torch.get_num_threads()``. None is one thread where steps are small.
-    device : str
-        ``auto`` is the CPU; otherwise a torch device.
-    random_state, verbose : int
-        The same seed gives the same result on the same machine; a `verbose` of 1 prints progress.
+    ard, input_warp, max_time, n_jobs, device, random_state, verbose : as for `CVGPRegressor`
     training : TrainingOptions or None
         Its `checkpoint_dir`, `callbacks` and `heuristics`; the other options are for `CVGPRegressor`.
 
@@ -76,15 +65,11 @@ class CVGPClassifier(WithTraining, PageMixin, ImportanceMixin, ClassUpdatingMixi
         The share of each class in the training rows, by their sample weights.
     elbo_ : float
         Lower bound on log p(y) in nats.
-    decisions_ : Decisions
-        Everything that the fit has decided, with candidates, scores and reasons.
     left_out_log_loss_ : float
         Mean negative log-probability of the classes of up to 20,000 training rows, each predicted without itself, or
         without its group.
-    history_ : dict of ndarrays
-        One entry per round: bound, seconds.
-    n_iter_, converged_, n_rows_ : int, bool, float
-        Evaluations of the bound, whether there was nothing left to gain, and the number of rows by weight.
+    decisions_, schema_, n_bad_rows_, history_, n_iter_, converged_, n_rows_ : as for `CVGPRegressor`
+        `n_iter_` counts evaluations of the bound, and `history_` has an entry for each round of them.
 
     Examples
     --------

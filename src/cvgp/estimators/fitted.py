@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cvgp.coreset import Coreset
+from cvgp.data.rows import Rows
 from cvgp.data.scaling import Scaling, no_scaling
 from cvgp.data.source import DataSource
 from cvgp.data.transforms import IDENTITY, TargetTransform
@@ -236,6 +237,12 @@ class FittedGP:
     def one_exposure(self) -> float | None:
         """One unit of exposure if the model needs exposures, under which counts are rates."""
         return None if self.exposure is None else 1.0
+
+    def in_user_units(self, rows: Rows[Tensor]) -> Rows[Array]:
+        """Inputs, outputs and weights of rows that are in the model's units."""
+        x = self.scaling.unscale_x(as_array(rows.x))
+        y = self.target.invert(self.scaling.unscale_y(as_array(rows.y).reshape(len(x), -1)))
+        return Rows(x, y, None if rows.sample_weight is None else as_array(rows.sample_weight))
 
     def expected(self, f: Array) -> Array:
         """Outputs of given values of the model's function, in the user's units."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from numbers import Number
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -200,12 +200,16 @@ def target_names(y: Any, taken: Sequence[str]) -> tuple[str, ...]:
     count = 1 if len(shape) < 2 else shape[1]
     own = [str(name) for name in (getattr(y, "columns", ()) if len(shape) > 1 else [getattr(y, "name", None) or ""])]
     is_named = len(own) == count == len(set(own)) and all(own) and not set(own) & set(taken)
-    names = own if is_named else ["y"] if len(shape) < 2 else [f"y{q}" for q in range(count)]
-    number, free = 1, names
-    while set(free) & set(taken):
+    return tuple(free_names(own if is_named else ["y"] if len(shape) < 2 else [f"y{q}" for q in range(count)], taken))
+
+
+def free_names(wanted: Sequence[str], taken: Collection[str]) -> list[str]:
+    """The names, all with the same number appended if any of them is taken already."""
+    names, number = list(wanted), 1
+    while set(taken).intersection(names):
         number += 1
-        free = [f"{name}_{number}" for name in names]
-    return tuple(free)
+        names = [f"{name}_{number}" for name in wanted]
+    return names
 
 
 def as_table(
@@ -234,18 +238,14 @@ def as_table(
         own, values = target_names(y, names), numbers("y", y)
         beside |= dict(zip(own, values.reshape(len(values), -1).T, strict=True))
         target = own[0] if values.ndim == 1 else own
-    columns: list[str | None] = []
-    given_beside = {"sample_weight": sample_weight, "noise_variance": noise_variance, "groups": groups}
-    for name, given in (given_beside | {"exposure": exposure}).items():
-        if given is None or isinstance(given, str):
-            columns.append(given)
-            continue
-        columns.append(f"{name} beside")
-        num_rows = len(next(iter(beside.values()), x))
-        values = np.full(num_rows, float(given)) if isinstance(given, Number) else numbers(name, given)  # type: ignore[arg-type]
-        beside[f"{name} beside"] = values
-    weight, noise, cluster, exposure = columns
-    return Table(open_frame(x, beside, known=known), target, weight, noise, cluster, exposure)
+    columns = {"sample_weight": sample_weight, "noise_variance": noise_variance, "groups": groups, "exposure": exposure}
+    for name, given in columns.items():
+        if given is not None and not isinstance(given, str):
+            columns[name] = f"{name} beside"
+            num_rows = len(next(iter(beside.values()), x))
+            values = np.full(num_rows, float(given)) if isinstance(given, Number) else numbers(name, given)  # type: ignore[arg-type]
+            beside[f"{name} beside"] = values
+    return Table(open_frame(x, beside, known=known), target, **columns)
 
 
 def numbers(name: str, values: Any) -> Array:
@@ -280,18 +280,11 @@ def user_columns(estimator: BaseEstimator) -> list[UserColumn]:
     schema = schema_of(estimator)
     if schema is None:
         return [UserColumn(name, slice(d, d + 1)) for d, name in enumerate(feature_names(estimator))]
-    own = feature_slices(schema.columns)
-    return [
-        UserColumn(
-            c.name,
-            at,
-            c.categories if c.kind == "categorical" else (),
-            c.parts,
-            c.kind == "levels",
-            c.kind == "boolean",
-        )
-        for c, at in zip(schema.columns, own, strict=True)
-    ]
+    found = []
+    for own, at in zip(schema.columns, feature_slices(schema.columns), strict=True):
+        categories = own.categories if own.kind == "categorical" else ()
+        found.append(UserColumn(own.name, at, categories, own.parts, own.kind == "levels", own.kind == "boolean"))
+    return found
 
 
 def named_inputs(estimator: BaseEstimator) -> list[NamedColumn]:

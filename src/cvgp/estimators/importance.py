@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from cvgp.data.rows import Array
+from cvgp.data.rows import Array, Rows
 from cvgp.data.transforms import ROUNDING
 from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.frames import user_columns
@@ -99,7 +99,9 @@ class ImportanceMixin(BaseEstimator):  # type: ignore[misc]
         if gp.indices_of_fit is not None:
             return gp.indices_of_fit
         if gp.indices_of_held_rows is None:
-            gp.indices_of_held_rows = self._indices_over(gp, *_held_rows(gp))
+            points = gp.coreset
+            held = Rows(points.X, points.y, points.beta) if gp.kept is None else gp.in_user_units(gp.kept.rows)
+            gp.indices_of_held_rows = self._indices_over(gp, held.x, held.sample_weight)
         return gp.indices_of_held_rows
 
     @property
@@ -127,14 +129,6 @@ class ImportanceMixin(BaseEstimator):  # type: ignore[misc]
 def seconds_for_importance(num_dims: int, max_time: float | None) -> float:
     """Of a time limit, what the importance of columns may need after the fit."""
     return 0.0 if max_time is None else min(0.01 + SHARE_OF_A_COLUMN * num_dims, LARGEST_SHARE) * max_time
-
-
-def _held_rows(gp: FittedGP) -> tuple[Array, Array | None]:
-    if gp.kept is None:
-        return gp.coreset.X, gp.coreset.beta
-    rows = gp.kept.rows
-    weight = None if rows.sample_weight is None else rows.sample_weight.cpu().numpy()
-    return gp.scaling.unscale_x(rows.x.cpu().numpy()), weight
 
 
 def _drawn_in_random_order(x: Array, weight: Array | None, count: int, rng: np.random.Generator) -> Array:

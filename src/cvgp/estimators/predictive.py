@@ -500,10 +500,7 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         X : array-like of shape (n_samples, n_features)
         level : float
             The probability that an observation is inside, between 0 and 1.
-        interval : {"conformal", "model"}
-            Intervals that are calibrated by rows that the fit has not learned from, or those of the model itself. The
-            two are the same for a model without a calibration, such as one that was merged.
-        exposure : as for `predict`
+        interval, exposure : as for `predict_quantiles` and `predict`
 
         Returns
         -------

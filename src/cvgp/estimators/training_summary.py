@@ -12,7 +12,6 @@ from cvgp.data.rows import Array
 from cvgp.data.scaling import Scaling
 from cvgp.data.source import DataSource
 from cvgp.errors import InvalidInputError
-from cvgp.estimators.fitted import as_array
 from cvgp.estimators.frames import UserColumn
 from cvgp.files import TINY, Fields
 
@@ -40,10 +39,8 @@ class Drift(NamedTuple):
 
 def summarize_rows(estimator: CVGPRegressor, source: DataSource, seed: int) -> None:
     """Summarize a sample of the rows that a model was just fitted to."""
-    gp, rows = estimator._gp, source.sample(ROWS_TO_DRAW_FROM, np.random.default_rng(seed))
-    x = gp.scaling.unscale_x(as_array(rows.x))  # [n, D]
-    y = gp.target.invert(gp.scaling.unscale_y(as_array(rows.y).reshape(len(x), -1)))  # [n, Q]
-    weight = None if rows.sample_weight is None else as_array(rows.sample_weight)
+    rows = source.sample(ROWS_TO_DRAW_FROM, np.random.default_rng(seed))
+    x, y, weight, *_ = estimator._gp.in_user_units(rows)
     estimator.__dict__.pop("_baselines", None)  # of an earlier fit
     if max(np.abs(x).max(), np.abs(y).max()) <= LARGEST and y.shape[1] == 1:
         # The slope of a large y in a tiny x may be beyond the range of floats.

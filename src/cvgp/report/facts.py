@@ -12,13 +12,13 @@ from cvgp import metrics
 from cvgp.data.rows import Array
 from cvgp.errors import InvalidInputError, optional_packages
 from cvgp.estimators.display import shortened, training_advice
-from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.frames import is_in_files, schema_of, user_columns, without_column
 from cvgp.estimators.inputs import check_exposure, check_prediction, observed_rows
 from cvgp.estimators.predictive import Predictive, scores_of_model, scores_of_normal
 from cvgp.estimators.training_summary import Baselines, FeatureQuantiles
 from cvgp.plots.drawing import UNUSED, expected_name, ranked_columns, some_rows
 from cvgp.runtime import sklearn_alone
+from cvgp.tables.columns import named
 from cvgp.tables.encode import Inputs
 
 if TYPE_CHECKING:
@@ -44,7 +44,8 @@ class Facts:
         self.is_discrete = bool(getattr(self.gp.likelihood, "is_discrete", False))
         self.x, self.output = _plain(inputs), int(output)
         self.is_train_given = train is not None
-        self.train = _held_rows(self.gp)
+        held = None if self.gp.kept is None else self.gp.in_user_units(self.gp.kept.rows)
+        self.train = held and (held.x, held.y)
         if train is not None:
             train_inputs, train_y, _ = _rows(model, *train)
             self.train = _plain(train_inputs), train_y
@@ -170,14 +171,6 @@ def _rows(model: Any, X: Any, y: Any, exposure: Any = None) -> tuple[Array | Inp
     return inputs, found[:, :-1], check_exposure(found[:, -1], len(found))
 
 
-def _held_rows(gp: FittedGP) -> tuple[Array, Array] | None:
-    if gp.kept is None:
-        return None
-    rows = gp.kept.rows
-    y = rows.y.cpu().numpy().reshape(len(rows.x), -1)
-    return gp.scaling.unscale_x(rows.x.cpu().numpy()), gp.target.invert(gp.scaling.unscale_y(y))
-
-
 def _plain(inputs: Array | Inputs) -> Array:
     return inputs.x if isinstance(inputs, Inputs) else inputs
 
@@ -259,10 +252,8 @@ def _about_the_scores(facts: Facts) -> list[str]:
     return found
 
 
-def _listed(named: dict[str, str]) -> str:
-    shown = [f"“{shortened(name)}” ({words})" for name, words in list(named.items())[:5]]
-    left = len(named) - len(shown)
-    return ", ".join(shown) + (f" and {left} more columns" if left else "")
+def _listed(found: dict[str, str]) -> str:
+    return named([f"“{shortened(name)}” ({words})" for name, words in found.items()])
 
 
 def _share_of_known(facts: Facts) -> float:

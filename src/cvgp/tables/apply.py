@@ -189,7 +189,7 @@ def schema_reader(
     """The reader of a table whose columns a model knows; columns that it does not know are ignored."""
     columns, used = schema.columns, [column.name for column in schema.columns]
     special = [*targets, *(name for name in extra if name is not None)]
-    _check_present(opened, [*used, *special], "which the model was fitted with")
+    _check_present(opened, [*used, *special])
     for part in opened.parts:
         for name in used:
             opened.type_of(part, name)  # every part has them
@@ -228,12 +228,13 @@ def load_rows(
     return Inputs.join(pieces), np.concatenate(observed)
 
 
-def _check_present(opened: Opened, names: Sequence[str], why: str) -> None:
+def _check_present(opened: Opened, names: Sequence[str]) -> None:
     absent = [name for name in names if name not in opened.names]
     if absent:
         meant = {name: near_names(name, [other for other in opened.names if other not in names]) for name in absent}
         pairs = [f"{found[0]!r} for {name!r}" for name, found in meant.items() if found]
         hint = f"Perhaps it has {', '.join(pairs)}. " if pairs else ""
         raise InvalidInputError(
-            f"The table lacks the columns {absent}, {why}; it has {opened.names}. {hint}Add or rename them."
+            f"The table lacks the columns {absent}, which the model was fitted with; it has {opened.names}. {hint}"
+            "Add or rename them."
         )

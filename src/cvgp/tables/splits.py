@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 from sklearn.model_selection import GroupKFold, GroupShuffleSplit, KFold, ShuffleSplit, TimeSeriesSplit
@@ -42,7 +41,7 @@ def split_table(
     for name in (target, groups, time):
         if name is not None and name not in opened.names:
             raise InvalidInputError(f"The table has no column {name!r}; {names_to_choose(name, opened.names)}")
-    has_target = opened.values(target, lambda column: np.asarray(pc.is_valid(column)) & ~_is_nan(column))
+    has_target = opened.values(target, lambda column: ~np.asarray(pc.is_null(column, nan_is_null=True)))
     rows = np.flatnonzero(has_target)
     if len(rows) < max(FEWEST_ROWS, 0 if test_size is not None else folds):
         raise InvalidInputError(
@@ -88,12 +87,6 @@ def _positions(
     else:
         several = KFold(folds, shuffle=True, random_state=0) if groups is None else GroupKFold(folds)
         yield from several.split(number, groups=groups)
-
-
-def _is_nan(column: pa.Array) -> NDArray[np.bool_]:
-    return np.asarray(
-        pc.fill_null(pc.is_nan(column), False) if pa.types.is_floating(column.type) else pc.is_null(column)
-    )
 
 
 def _times(opened: Opened, name: str) -> NDArray[np.float64]:
