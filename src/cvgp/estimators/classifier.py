@@ -26,8 +26,7 @@ from cvgp.estimators.importance import ImportanceMixin
 from cvgp.estimators.latent import Change, check_training, fit_latent_values
 from cvgp.estimators.training_summary import summarize_features
 from cvgp.fitting.decisions import Choice, Decisions
-from cvgp.fitting.options import InputWarpName, ModelOptions, TrainingOptions, WithTraining, check_choice
-from cvgp.fitting.prepare import suitable_warp
+from cvgp.fitting.options import InputWarpName, TrainingOptions, WithTraining, check_choice
 from cvgp.gp.likelihoods import Bernoulli, Likelihood, Probit, Softmax
 from cvgp.parallel.group import Group
 from cvgp.runtime import clean_torch_state, reused_memory
@@ -166,7 +165,8 @@ class CVGPClassifier(WithTraining, PageMixin, ImportanceMixin, ClassUpdatingMixi
     ) -> "CVGPClassifier":
         """Fit the model, to some of the given classes if they are given."""
         check_choice("link", self.link, ("logit", "probit"))
-        options, target, training = self._model_options(), None, self._training_options()
+        options = replace(inputs.model_options(self, "auto"), noise="constant")
+        target, training = None, self._training_options()
         check_training(training, "a classifier")
         if is_in_files(X):
             with optional_packages():
@@ -364,16 +364,3 @@ class CVGPClassifier(WithTraining, PageMixin, ImportanceMixin, ClassUpdatingMixi
         weight = of_class[rows.y[:, 0].astype(np.int64)]
         weight = weight if rows.sample_weight is None else weight * rows.sample_weight
         return rows._replace(sample_weight=weight).take(weight > 0.0)
-
-    def _model_options(self) -> ModelOptions:
-        size = None if self.n_coreset == "auto" else inputs.check_size("n_coreset (unless 'auto')", self.n_coreset)
-        options = ModelOptions(
-            kernel=self.kernel,
-            ard=self.ard,
-            noise="constant",
-            n_coreset=size,
-            n_neighbors=0,
-            input_warp=self.input_warp,
-            device=inputs.known_device(self.device),
-        )
-        return replace(options, input_warp=suitable_warp(options, "auto"))

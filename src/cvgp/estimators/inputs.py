@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields, replace
 from functools import partial
 from numbers import Number
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -40,8 +41,18 @@ from cvgp.estimators.frames import (
 from cvgp.fitting.decisions import Choice, Decisions
 from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.monitor import Budget, Clock, FitLog, ProgressLines, Run
+from cvgp.fitting.neighbors import check_neighbors
 from cvgp.fitting.options import ModelOptions, TrainingOptions, check_positive, settings_of
-from cvgp.fitting.prepare import FitData, check_variance, choose_scaling, decide_warp, merge_copies, spread_of
+from cvgp.fitting.prepare import (
+    FitData,
+    check_variance,
+    choose_scaling,
+    decide_warp,
+    merge_copies,
+    spread_of,
+    suitable_target,
+    suitable_warp,
+)
 from cvgp.fitting.sample import learn_correlation, two_parts
 from cvgp.parallel.group import Group, current_group
 from cvgp.runtime import check_n_jobs, sklearn_alone
@@ -112,6 +123,17 @@ def open_training_table(
         print(f"The table was read with {schema.reading.describe()}.", flush=True)
     estimator.schema_ = schema.to_json()
     return table
+
+
+def model_options(estimator: Any, solver: str) -> ModelOptions:
+    """What the parameters of an estimator say about its model, checked."""
+    given = {own.name: getattr(estimator, own.name) for own in fields(ModelOptions) if hasattr(estimator, own.name)}
+    size = estimator.n_coreset
+    given["n_coreset"] = None if size == "auto" else check_size("n_coreset (unless 'auto')", size)
+    given["n_neighbors"] = check_neighbors(given.get("n_neighbors", 0))
+    options = ModelOptions(**given | {"device": known_device(estimator.device)})
+    warp, target = suitable_warp(options, solver), suitable_target(options, solver)
+    return replace(options, input_warp=warp, target_transform=target)
 
 
 class Begun(NamedTuple):

@@ -31,11 +31,9 @@ from cvgp.fitting.decide import Fit, Request, fit, with_all_rows
 from cvgp.fitting.decisions import Choice, Decisions
 from cvgp.fitting.kinds import LATENT_SOLVER
 from cvgp.fitting.monitor import FitLog, as_columns
-from cvgp.fitting.neighbors import check_neighbors
 from cvgp.fitting.options import (
     InputWarpName,
     LikelihoodName,
-    ModelOptions,
     NoiseName,
     TargetName,
     TrainingOptions,
@@ -46,8 +44,6 @@ from cvgp.fitting.prepare import (
     FitData,
     decide_trends,
     memory_data,
-    suitable_target,
-    suitable_warp,
     transformed,
     warn_about,
 )
@@ -227,7 +223,7 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ImportanceMix
             observed = {"x": X, "y": y, "sample_weight": sample_weight, "exposure": exposure}
             return self._fit_likelihood(observed, noise_variance, groups=groups, decisions=decisions)
         group, training = current_group(), self._training_options()
-        options, pinned = self._model_options(training), Decisions.pinned(decisions)
+        options, pinned = inputs.model_options(self, training.solver), Decisions.pinned(decisions)
         given = {"x": X, "y": y, "sample_weight": sample_weight, "noise_variance": noise_variance}
         begun = inputs.begin_fit(self, training, pinned, given, groups)
         run, settings, table, audited = begun.run, begun.settings, begun.table, None
@@ -286,7 +282,7 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ImportanceMix
         """Fit by a likelihood that is not Gaussian."""
         training = self._training_options()
         likelihood = check_combination(self, noise_variance, training)
-        options = replace(self._model_options(training), noise="constant", n_neighbors=0)
+        options = replace(inputs.model_options(self, training.solver), noise="constant", n_neighbors=0)
 
         def observed(rows: Rows[Array]) -> Rows[Array]:
             if rows.y.shape[1] > 1:
@@ -408,26 +404,6 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ImportanceMix
         tags.target_tags.multi_output = self.likelihood == "gaussian"
         tags.target_tags.positive_only = self.likelihood in ("poisson", "negative_binomial", "gamma")
         return tags
-
-    def _model_options(self, training: TrainingOptions) -> ModelOptions:
-        name = "n_coreset (unless 'auto')"
-        size = None if self.n_coreset == "auto" else inputs.check_size(name, self.n_coreset)
-        options = ModelOptions(
-            kernel=self.kernel,
-            mean=self.mean,
-            ard=self.ard,
-            noise=self.noise,
-            n_coreset=size,
-            n_neighbors=check_neighbors(self.n_neighbors),
-            input_warp=self.input_warp,
-            target_transform=self.target_transform,
-            standardize=self.standardize,
-            device=inputs.known_device(self.device),
-        )
-        solver = training.solver
-        return replace(
-            options, input_warp=suitable_warp(options, solver), target_transform=suitable_target(options, solver)
-        )
 
     def _warn_about(self, data: FitData) -> None:
         columns = Schema.from_json(self.schema_).columns if hasattr(self, "schema_") else ()
