@@ -209,19 +209,22 @@ def moments_of(values: Array, weight: Array | None = None) -> Moments:
     return Moments(total, magnitude, mean, (each * (unit - mean) ** 2).sum(axis=0))
 
 
-def learn_scaling(x: Array, y: Array, sample_weight: Array | None = None) -> Scaling:
-    """Weighted means and standard deviations of the columns of y [N, T], and of x [N, D] moved into their bulk."""
-    bulk = bulk_of(x, sample_weight)
+def learn_scaling(x: Array, y: Array, sample_weight: Array | None = None, bulk: Bulk | None = None) -> Scaling:
+    """Weighted means and standard deviations of the columns of x [N, D], moved into `bulk` if given, and y [N, T]."""
     parts = [slice(begin, begin + PART_ROWS) for begin in range(0, len(x), PART_ROWS)]
     weights = [None if sample_weight is None else sample_weight[part] for part in parts]
-    columns = (np.hstack([bulk.moved_into(x[part]), y[part]]) for part in parts)
-    return reduce(Moments.merge, map(moments_of, columns, weights)).scaling(x.shape[1])
+
+    def inputs(part: slice) -> Array:
+        return x[part] if bulk is None else bulk.moved_into(x[part])
+
+    of_parts = (moments_of(np.hstack([inputs(part), y[part]]), w) for part, w in zip(parts, weights, strict=True))
+    return reduce(Moments.merge, of_parts).scaling(x.shape[1])
 
 
 def learn_warped_scaling(warp: InputWarp, rows: Rows[Array]) -> Scaling:
     """The scaling of rows whose inputs are warped first, with the means and standard deviations of their bulk."""
     x = rows.x if warp.name == "identity" else warp.apply(rows.x)
-    return learn_scaling(x, rows.y, rows.sample_weight)._replace(warp=warp)
+    return learn_scaling(x, rows.y, rows.sample_weight, bulk_of(x, rows.sample_weight))._replace(warp=warp)
 
 
 def no_scaling(num_dims: int, num_outputs: int) -> Scaling:

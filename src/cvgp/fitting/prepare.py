@@ -17,6 +17,7 @@ from cvgp.data.rows import Array, Rows
 from cvgp.data.scaling import (
     Scaling,
     Spread,
+    bulk_of,
     constant_output_sd,
     learn_scaling,
     learn_warped_scaling,
@@ -369,7 +370,7 @@ def choose_warp(name: InputWarpName, rows: Rows[Array], run: Run) -> tuple[Input
 
 def _mixed_warp(lengthscales: Array, ranks: dict[int, Path], rows: Rows[Array], irrelevant: float) -> InputWarp:
     dims = rows.x.shape[1]
-    plain = learn_scaling(rows.x, rows.y, rows.sample_weight)
+    plain = learn_scaling(rows.x, rows.y, rows.sample_weight, bulk_of(rows.x, rows.sample_weight))
     of_ranks = dict(zip(sorted(ranks), lengthscales[dims:], strict=True))
     slopes = {d: (plain.x_scale[d] / lengthscales[d], 1.0 / of_ranks[d]) for d in ranks}
     least = irrelevant * max(map(max, slopes.values()))

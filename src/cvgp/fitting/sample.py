@@ -14,7 +14,7 @@ from torch import Tensor
 
 from cvgp.coreset import Coreset
 from cvgp.data.rows import Array, Rows
-from cvgp.data.scaling import Scaling, learn_scaling
+from cvgp.data.scaling import Scaling, bulk_of, learn_scaling
 from cvgp.errors import FactorizationError
 from cvgp.fitting.compare import Scores, compare, leave_one_out_scores, model_scores
 from cvgp.fitting.maximize import maximize_by_lbfgs
@@ -142,7 +142,8 @@ class SampleGP(NamedTuple):
 @torch.enable_grad()  # also for a caller that has switched gradients off
 def learn_sample(learning: Rows[Array], judging: Rows[Array] | None, run: Run) -> SampleGP | None:
     """Learn an exact GP from one part of a sample, and score the other; None where it cannot be learned."""
-    h, scaling = run.heuristics, learn_scaling(learning.x, learning.y, learning.sample_weight)
+    h, bulk = run.heuristics, bulk_of(learning.x, learning.sample_weight)
+    scaling = learn_scaling(learning.x, learning.y, learning.sample_weight, bulk)
     kernel = make_kernel(DEFAULT_KERNEL, learning.x.shape[1])
     kernel.base_kernel.lengthscale = torch.full_like(kernel.base_kernel.lengthscale, math.sqrt(learning.x.shape[1]))
     start = Start(kernel, ZeroMean(), h.start_noise)

@@ -186,9 +186,12 @@ def initial_coreset(
     *,
     sample_weight: Array | None = None,
     total_weight: float | None = None,
-    kernel: Kernel,
+    kernel: Kernel | None = None,
 ) -> Coreset:
-    """A coreset of at most `size` points for data x [N, D], y [N] or [N, Q], in the model's units."""
+    """A coreset of at most `size` points for data x [N, D], y [N] or [N, Q], in the model's units.
+
+    Distances are those of the kernel, or Euclidean without one.
+    """
     weight = np.ones(len(x)) if sample_weight is None else sample_weight
     total = float(weight.sum()) if total_weight is None else total_weight
     size = min(size, len(x))
@@ -198,9 +201,10 @@ def initial_coreset(
     sample = _subsample(len(x), rows_to_see(size), rng)
     xs, ys, ws = x[sample], y[sample], weight[sample]
     if method == "kmeans":
-        scaled = xs * _inverse_lengthscale(kernel, xs.shape[1])
+        scaled = xs if kernel is None else xs * _inverse_lengthscale(kernel, xs.shape[1])
         found = cluster_summary(kmeans_labels(scaled, ws, size, int(rng.integers(2**31))), xs, ys, ws)
     elif method == "greedy":
+        assert kernel is not None, "variance is measured by a kernel"
         candidates = xs[_subsample(len(xs), max(GREEDY_CANDIDATES, size), rng)]
         found = nearest_summary(candidates[greedy_order(kernel, candidates, size)[0]], xs, ys, ws)
     else:

@@ -358,7 +358,7 @@ class TrainingTable:
         whole, bulk = moments.scaling(D), bulk_of(sample.x, sample.sample_weight)
         reach = np.maximum(np.abs(bulk.low), np.abs(bulk.high))
         is_far = (moments.magnitude[:D] > reach) | (bulk.moved_into(sample.x) != sample.x).any(axis=0)
-        in_bulk = learn_scaling(sample.x, sample.y, sample.sample_weight)
+        in_bulk = learn_scaling(sample.x, sample.y, sample.sample_weight, bulk)
         found = whole.with_inputs(in_bulk, is_far & in_bulk.varies)  # a column that is constant there has no bulk
         if warp.name == "identity":
             return found
