@@ -261,3 +261,11 @@ def test_weights_of_classes_count_in_batches_too(fitted_classes: CVGPClassifier)
     np.testing.assert_allclose(
         weighed.partial_fit(X, y).predict_proba(TEST[0]), given.predict_proba(TEST[0]), atol=1e-9
     )
+
+
+def test_a_model_of_counts_has_no_partial_fit() -> None:
+    model = CVGPRegressor(likelihood="poisson")
+    assert not hasattr(model, "partial_fit")
+    with pytest.raises(AttributeError) as raised:
+        model.partial_fit([[0.0]], [1.0])
+    assert "likelihood='poisson'" in str(raised.value.__cause__)

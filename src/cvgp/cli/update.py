@@ -13,6 +13,7 @@ from cvgp.cli.info import summarize
 from cvgp.cli.predict import model_schema
 from cvgp.estimators.display import model_facts
 from cvgp.estimators.persistence import load
+from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.estimators.updating import check_factor
 from cvgp.tables.read import open_table
 from cvgp.tables.table import Table
@@ -46,6 +47,8 @@ def update(
     if forget is not None:
         check_factor(forget)
     model = load(model_file)
+    if isinstance(model, CVGPRegressor):
+        model._gp.need_gaussian("update")
     schema = model_schema(model, model_file)
     opened = open_table(data, options.csv_options(text), schema.reading)
     note_reading(data, opened.reading)

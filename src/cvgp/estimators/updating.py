@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from cvgp import metrics
@@ -44,6 +45,16 @@ if TYPE_CHECKING:
 HELD_OUT = 0.2  # of the rows, the last ones
 MOST_BATCHES = 1000  # whose densities are kept
 UNEXPLAINED = 0.02  # prior variance per row over that of the noise that points may leave: 0.01 nats of the bound
+
+
+def _learns_batches(model: Any) -> bool:
+    """Whether a model has `partial_fit`: scikit-learn calls it wherever it exists."""
+    if model.likelihood != "gaussian":
+        raise AttributeError(
+            f"partial_fit is for likelihood='gaussian', and this model has likelihood={model.likelihood!r}. Fit it "
+            "again with all rows."
+        )
+    return True
 
 
 class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
@@ -161,6 +172,7 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
             summarize_rows(self, source, seed)
         return len(grown.model.X_c) - present
 
+    @available_if(_learns_batches)  # type: ignore[untyped-decorator]
     @clean_torch_state()
     def partial_fit(
         self,
