@@ -346,7 +346,7 @@ class CVGPClassifier(WithTraining, PageMixin, ImportanceMixin, ClassUpdatingMixi
         return lambda rows: self._weighted(rows, of_class)
 
     def _weights_of_classes(self, counts: Array) -> Array:
-        """How often a row of each class counts, if so many rows have it."""
+        """The weights of the classes, given how many rows each has."""
         if self.class_weight is None:
             return np.ones(len(counts))
         if isinstance(self.class_weight, str) and self.class_weight == "balanced":
