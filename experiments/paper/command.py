@@ -16,11 +16,10 @@ from experiments.markdown import markdown_table
 from experiments.paper import report
 from experiments.paper.methods import method_class
 from experiments.paper.study import STUDIES, Plan, Results, Study, find_preset, find_study, run_key
-from experiments.peers.environments import WORK_FOLDER
+from experiments.peers.environments import ROOT, WORK_FOLDER
 from experiments.runner import Task, run_tasks
 from experiments.store import RESULTS, Store
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
 Names = Annotated[str | None, typer.Option(help="Names separated by commas, instead of the study's own.")]
 
 
@@ -40,7 +39,7 @@ def paper(
         Path | None, typer.Option(help="Folder of results. [default: experiments/results/paper; .bench for smoke]")
     ] = None,
     table: Annotated[bool, typer.Option("--table", help="Run nothing; print the table of what is stored.")] = False,
-    write: Annotated[Path | None, typer.Option(help="The folder of the pages that `report` writes. [docs]")] = None,
+    write: Annotated[Path | None, typer.Option(help="The root for the pages of `report`. [this clone]")] = None,
     figures: Annotated[Path | None, typer.Option(help="Also draw the figures into this folder.")] = None,
 ) -> None:
     """Run a study of the paper; tasks that are stored are skipped, so an interrupted run goes on where it stopped."""
@@ -53,7 +52,7 @@ def paper(
     if name == "report":
         is_trial = preset == "smoke"
         results_folder = store or (WORK_FOLDER / "smoke" if is_trial else RESULTS / "paper")
-        pages = write or (WORK_FOLDER / "paper" if is_trial else DOCS)
+        pages = write or (WORK_FOLDER / "paper" if is_trial else ROOT)
         for path in report.write(results_folder, pages, ("smoke",) if is_trial else report.SHOWN):
             print(path)
         return

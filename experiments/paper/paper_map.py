@@ -41,14 +41,14 @@ _INTRODUCTION = """# From the paper to the code
 
 This page is written by `python -m experiments paper report`. It lists the sections, equations, tables and figures of
 the paper (Ketenci, Perotte, Elhadad and Urteaga, 2025), and for each the section (§) of
-[the mathematics](mathematics.md), the code, the test and the command that belong to it. The numbers follow from the
-paper's source: the appendix continues the numbers of the main text.
+[the mathematics](../../docs/mathematics.md), the code, the test and the command that belong to it. The numbers follow
+from the paper's source: the appendix continues the numbers of the main text.
 
 - *Tests* are in the folder `tests`. Many compare the code with `tests/reference.py`, where the formulas of the paper
   are written out plainly. The name of a test is its sentence: `test_a_weight_of_two_is_the_point_twice`.
 - *Commands* follow `python -m experiments paper`. Add `--preset paper` (the authors' protocol) or `--preset fair`, and
   `--figures FOLDER` to draw. The links lead to the results that are stored, by preset.
-- The claims of the paper, with a verdict on each, are on [the page of the experiments](paper.md#verdicts)."""
+- The claims of the paper, with a verdict on each, are on [their page](../../docs/paper.md#verdicts)."""
 
 TITLES = {
     "1": "Section 1: introduction",
@@ -78,7 +78,7 @@ PLACES = _read_places()
 
 
 def _section_link(heading: str) -> str:
-    return f"[§{heading.split()[0].rstrip('.')}](mathematics.md#{slug(heading)})"
+    return f"[§{heading.split()[0].rstrip('.')}](../../docs/mathematics.md#{slug(heading)})"
 
 
 def slug(heading: str) -> str:

@@ -30,7 +30,10 @@ from experiments.store import Key, Record, Store
 
 SHOWN = ("paper", "fair")
 """The presets that the pages compare."""
-PAGE, APPENDIX, MAP, IMAGES = "paper.md", "paper_tables.md", "paper_map.md", "images/paper"
+PAGE, IMAGES = Path("docs/paper.md"), Path("docs/images/paper")
+"""What is for users, in the clone."""
+APPENDIX, MAP = Path("experiments/reports/paper_tables.md"), Path("experiments/reports/paper_map.md")
+"""What is too long for the site."""
 GENERATED_ROWS = 1000
 """Of a data set that a study makes itself."""
 SHORT_HOURS = 30 / 3600
@@ -49,8 +52,9 @@ python -m experiments paper predictive --preset fair --datasets wine
 python -m experiments paper posterior1d --preset fair --figures figures
 ```
 
-`make paper` runs every experiment in small. The long tables are in [the appendix](paper_tables.md), and
-[the map](paper_map.md) leads from each section, equation, table and figure of the paper to the code."""
+`make paper` runs every experiment in small. In the repository, `experiments/reports/paper_tables.md` has the long
+tables, and `experiments/reports/paper_map.md` leads from each section, equation, table and figure of the paper to the
+code."""
 
 _METHOD = """Effects are means over data sets of the difference, fold by fold, with a 95 % interval. Folds share
 training rows, so their variance is corrected (Nadeau and Bengio, 2003); p-values are corrected over claims by Holm's
@@ -121,7 +125,7 @@ def appendix(folder: Path, presets: Sequence[str] = SHOWN) -> str:
     """Every table of every study, under both protocols."""
     parts = [
         "# The paper's tables",
-        "Written by `python -m experiments paper report`; [the page](paper.md) explains them.",
+        f"Written by `python -m experiments paper report`; [the page](../../{PAGE}) explains them.",
     ]
     stores = {name: results_of(folder, PRESETS[name]) for name in presets}
     for name in STUDIES:
@@ -137,20 +141,20 @@ def map_page(folder: Path, presets: Sequence[str] = SHOWN) -> str:
     """The map from the paper to the code, with links to the results of the presets."""
     stores = {name: results_of(folder, PRESETS[name]) for name in presets}
     stored = {study: [name for name in presets if study in stores[name]] for study in STUDIES}
-    return paper_map.page({study: names for study, names in stored.items() if names}, IMAGES)
+    return paper_map.page({study: names for study, names in stored.items() if names}, f"../../{IMAGES}")
 
 
-def write(folder: Path, docs: Path, presets: Sequence[str] = SHOWN) -> list[Path]:
-    """Write the pages and the figures; returns the files."""
-    docs.mkdir(parents=True, exist_ok=True)
-    written = [docs / PAGE, docs / APPENDIX, docs / MAP]
+def write(folder: Path, root: Path, presets: Sequence[str] = SHOWN) -> list[Path]:
+    """Write the pages and the figures to their places below a folder; returns the files."""
+    written = [root / name for name in (PAGE, APPENDIX, MAP)]
     texts = (make(folder, presets) for make in (page, appendix, map_page))
     for path, text in zip(written, texts, strict=True):
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     for preset in presets:
         for name, results in results_of(folder, PRESETS[preset]).items():
             made = {f"{title}_{preset}": figure for title, figure in find_study(name).draw(results).items()}
-            written += save(made, docs / IMAGES)
+            written += save(made, root / IMAGES)
     return written
 
 
@@ -206,10 +210,11 @@ def _finding(found: Finding) -> str:
 
 def _figure(name: str, presets: Sequence[str]) -> str:
     """The figure of a study under each preset, with one caption."""
-    study, paths = find_study(name), {preset: f"{IMAGES}/{name}_{preset}" for preset in presets}
-    images = [f"![{study.about}, preset {preset}]({path}.png)" for preset, path in paths.items()]
+    images = IMAGES.relative_to(PAGE.parent)
+    study, paths = find_study(name), {preset: f"{images}/{name}_{preset}" for preset in presets}
+    shown = [f"![{study.about}, preset {preset}]({path}.png)" for preset, path in paths.items()]
     links = ", ".join(f"[`{preset}`]({path}.pdf)" for preset, path in paths.items())
-    return "\n\n".join([*images, f"*{name}.* {study.caption} As PDF: {links}."])
+    return "\n\n".join([*shown, f"*{name}.* {study.caption} As PDF: {links}."])
 
 
 # What was not run

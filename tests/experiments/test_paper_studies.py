@@ -30,6 +30,7 @@ from experiments.paper.study import (
     recipe_of,
     tuned_keys,
 )
+from experiments.peers.environments import ROOT
 from experiments.store import RESULTS, Key, Record, Store
 
 ORIGIN = {"date": "2025-01-01T00:00:00", "commit": "c", "source": "s", "processor": "p"}
@@ -64,9 +65,8 @@ def test_a_study_runs_and_reports(name: str, folder: Path) -> None:
 
 
 def test_the_pages_are_what_the_command_writes_from_the_shipped_store() -> None:
-    docs = Path(__file__).parents[2] / "docs"
-    assert (docs / report.PAGE).read_text(encoding="utf-8") == report.page(RESULTS / "paper")
-    assert (docs / report.APPENDIX).read_text(encoding="utf-8") == report.appendix(RESULTS / "paper")
+    assert (ROOT / report.PAGE).read_text(encoding="utf-8") == report.page(RESULTS / "paper")
+    assert (ROOT / report.APPENDIX).read_text(encoding="utf-8") == report.appendix(RESULTS / "paper")
 
 
 @pytest.mark.slow
