@@ -50,6 +50,7 @@ def tick_labels(ax: Axes) -> list[str]:
 
 DRAWINGS: dict[str, Callable[[CVGPRegressor, Data, Axes], Axes]] = {
     "relevance": lambda model, data, ax: plots.plot_relevance(model, ax),
+    "explanation": lambda model, data, ax: plots.plot_explanation(model.explain(data[0][:1]), ax),
     "dependence": lambda model, data, ax: plots.plot_partial_dependence(model, ax=ax),
     "training": lambda model, data, ax: plots.plot_training(model, ax),
     "posterior": lambda model, data, ax: plots.plot_posterior(model, ax=ax),
@@ -91,6 +92,31 @@ def test_relevance_has_a_bar_a_column_with_its_uncertainty_and_the_largest_on_to
     ends = [segment[:, 0] for segment in ax.containers[-1].errorbar.lines[2][0].get_segments()]
     np.testing.assert_allclose(0.5 * np.diff(ends, axis=1)[:, 0], found.total_error[np.argsort(found.total)])
     assert len(plots.plot_relevance(model, Figure().add_subplot(), top=2).patches) == 4
+
+
+def test_an_explanation_is_drawn_as_steps_from_the_baseline_to_the_prediction(
+    model: CVGPRegressor, data: Data, ax: Axes
+) -> None:
+    found = model.explain(data[0].iloc[[3]])
+    plots.plot_explanation(found, ax)
+    ends = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in ax.patches]
+    assert ends[0][0] == pytest.approx(found.baseline)
+    assert ends[-1][1] == pytest.approx(found.prediction)
+    np.testing.assert_allclose([before[1] for before in ends[:-1]], [after[0] for after in ends[1:]])
+    names = [label.get_text().split(" = ")[0] for label in ax.get_yticklabels()]
+    assert names[::-1] == [found.columns[j] for j in np.argsort(-np.abs(found.effects))]
+
+
+def test_small_effects_are_drawn_together_with_their_joint_uncertainty(
+    model: CVGPRegressor, data: Data, ax: Axes
+) -> None:
+    found = model.explain(data[0].iloc[[3]])
+    plots.plot_explanation(found, ax, top=1)
+    others = np.argsort(-np.abs(found.effects))[1:]
+    assert len(ax.patches) == 2
+    assert ax.patches[0].get_width() == pytest.approx(found.effects[others].sum())
+    interval = np.diff(ax.containers[-1].errorbar.lines[2][0].get_segments()[0][:, 0])[0]
+    assert interval == pytest.approx(2 * 1.959964 * np.sqrt(found.covariance[np.ix_(others, others)].sum()), rel=1e-5)
 
 
 def test_partial_dependence_is_the_weighted_mean_over_the_coreset_with_its_interval(

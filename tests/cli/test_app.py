@@ -18,7 +18,7 @@ from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.fitting.options import TrainingOptions
 from tests.cli.conftest import Run, flat
 
-COMMANDS = ["fit", "predict", "evaluate", "report", "info", "coreset", "plot", "demo", "merge", "update"]
+COMMANDS = ["fit", "predict", "evaluate", "explain", "report", "info", "coreset", "plot", "demo", "merge", "update"]
 HEAVY = ["torch", "gpytorch", "pandas", "sklearn", "matplotlib", "scipy", "numpy"]
 
 

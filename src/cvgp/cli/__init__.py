@@ -17,6 +17,7 @@ COMMANDS = {
     "predict": ("predict", "Write a table with predictions beside its columns."),
     "evaluate": ("scores", "Score predictions of a table that has the target."),
     "compare": ("scores", "Compare two models by their predictions."),
+    "explain": ("explain", "Explain the prediction for one row."),
     "report": ("scores", "Write a page about a model and its predictions."),
     "plot": ("scores", "Draw one page of pictures of a model."),
     "info": ("info", "Describe a model."),

@@ -20,9 +20,9 @@ from cvgp.errors import InvalidInputError, optional_packages
 from cvgp.estimators import inputs
 from cvgp.estimators.class_updates import ClassUpdatingMixin
 from cvgp.estimators.display import PageMixin
+from cvgp.estimators.explaining import ExplainMixin
 from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.frames import is_in_files, target_names, without_column
-from cvgp.estimators.importance import ImportanceMixin
 from cvgp.estimators.latent import Change, check_training, fit_latent_values
 from cvgp.estimators.training_summary import summarize_features
 from cvgp.fitting.decisions import Choice, Decisions
@@ -36,7 +36,7 @@ from cvgp.tables.encode import Inputs
 Array = NDArray[np.float64]
 
 
-class CVGPClassifier(WithTraining, PageMixin, ImportanceMixin, ClassUpdatingMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class CVGPClassifier(WithTraining, PageMixin, ExplainMixin, ClassUpdatingMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Gaussian process classification with a learned coreset, for two classes or more.
 
     Parameters

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from cvgp.data.transforms import IDENTITY, TargetTransform
 from cvgp.errors import InvalidInputError
 from cvgp.fitting.neighbors import NeighborRows
 from cvgp.gp.calibration import Calibration
-from cvgp.gp.kernels import multiply_inside, prior_mean, stationary_form
+from cvgp.gp.kernels import cross_matrix, multiply_inside, prior_mean, stationary_form
 from cvgp.gp.likelihoods import Likelihood
 from cvgp.gp.model import CVGP
 from cvgp.gp.noise import Contamination, InputNoise, Tails
@@ -41,6 +41,17 @@ CHUNK_ROWS = 4096  # predicted at once, which bounds the memory
 ROWS_THAT_SHARE = 32_768  # of means alone: rows with the same neighbors share their work
 LARGEST = float(np.finfo(np.float64).max)
 FARTHEST = 1e15  # standard deviations; inputs farther away count as this far, since their squares would overflow
+
+
+class Support(NamedTuple):
+    """What the mean of T(y) is made of at an input: `num_points` pseudo-points, and then the nearest training rows."""
+
+    X: Array  # [n, D]
+    y: Array  # [n, Q], values of f if the likelihood is not Gaussian
+    weight: Array  # [n], of each residual
+    residual: Array  # [n, Q], T(y) minus its prior mean
+    prior: Array  # [Q], the prior mean of T(y) at the input
+    num_points: int
 
 
 @dataclass(eq=False)
@@ -157,6 +168,25 @@ class FittedGP:
                 root = self.noise.f_factor(C.diagonal()).sqrt()  # [n]
                 C = root[:, None] * C * root
         return self._checked(C.to(torch.float64).cpu().numpy()[:, :, None] * self.scaling.y_scale**2)
+
+    def support(self, x: Array) -> Support:
+        """What the mean of f is made of at an input, or on average over several [n, D] (§2.1, §9.3)."""
+        points, factor, own, scaling = self._tensor(x).double(), self.process.factor, self.coreset, self.scaling
+        values = [(own.X, own.y.reshape(len(own), -1), _columns(factor.y_c))]
+        with torch.no_grad():
+            prior = as_array(prior_mean(self.model.mean, points, points)).mean()
+            if self.kept is None:
+                K, of_rows = cross_matrix(self.model.kernel, self.model.X_c, points), points.new_zeros(0)
+            else:
+                near, eta, phi = self._neighbors.weights(points)
+                K = torch.linalg.solve_triangular(self._neighbors.points.L_K_inv, phi.mT, upper=False)  # [M, n]
+                rows, places = near.unique(return_inverse=True)
+                of_rows = torch.bincount(places.reshape(-1), eta.reshape(-1)) / len(points)
+                held = self.in_user_units(self.kept.rows.take(rows))
+                values.append((held.x, held.y, _columns(self._neighbors.data.y[rows])))
+            weight = as_array(torch.cat([(factor.T.mT @ (factor.T @ K)).mean(1), of_rows]))  # of the points, A K
+        X, y, residual = map(np.concatenate, zip(*values, strict=True))
+        return Support(X, y, weight, residual * scaling.y_scale, scaling.unscale_y(prior), len(own))
 
     def with_model(self, model: CVGP, kept: NeighborRows | None = None) -> FittedGP:
         """Predictions of another model of the same data, in the same units, with the same noise and calibration."""

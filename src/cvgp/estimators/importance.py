@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from cvgp.data.rows import Array, Rows
+from cvgp.data.rows import Array
 from cvgp.data.transforms import ROUNDING
 from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.frames import user_columns
@@ -99,9 +99,7 @@ class ImportanceMixin(BaseEstimator):  # type: ignore[misc]
         if gp.indices_of_fit is not None:
             return gp.indices_of_fit
         if gp.indices_of_held_rows is None:
-            points = gp.coreset
-            held = Rows(points.X, points.y, points.beta) if gp.kept is None else gp.in_user_units(gp.kept.rows)
-            gp.indices_of_held_rows = self._indices_over(gp, held.x, held.sample_weight)
+            gp.indices_of_held_rows = self._indices_over(gp, *held_rows(gp))
         return gp.indices_of_held_rows
 
     @property
@@ -119,7 +117,7 @@ class ImportanceMixin(BaseEstimator):  # type: ignore[misc]
         gps = getattr(self, "_gps", [gp])  # of a classifier, one for each latent value
         affordable = max(affordable // ((len(columns) + 1) * len(gps)), FEWEST_ROWS)
         count = min(max(len(x), LEAST_ROWS), MOST_ROWS, affordable)
-        rows = _drawn_in_random_order(x, weight, count, np.random.default_rng(0))
+        rows = drawn_in_random_order(x, weight, count, np.random.default_rng(0))
         rows[:, ~gp.scaling.varies] = gp.scaling.x_mean[~gp.scaling.varies]  # no prediction depends on these
         if gp.target.name == "identity":
             return sobol_indices(rows, columns, lambda at: np.hstack([own.mean(at) for own in gps]))
@@ -131,7 +129,16 @@ def seconds_for_importance(num_dims: int, max_time: float | None) -> float:
     return 0.0 if max_time is None else min(0.01 + SHARE_OF_A_COLUMN * num_dims, LARGEST_SHARE) * max_time
 
 
-def _drawn_in_random_order(x: Array, weight: Array | None, count: int, rng: np.random.Generator) -> Array:
+def held_rows(gp: FittedGP) -> tuple[Array, Array | None]:
+    """Inputs [n, D] and weights [n] of the training rows that a model holds, or else of its pseudo-points."""
+    if gp.kept is None:
+        return gp.coreset.X, gp.coreset.beta
+    held = gp.in_user_units(gp.kept.rows)
+    return held.x, held.sample_weight
+
+
+def drawn_in_random_order(x: Array, weight: Array | None, count: int, rng: np.random.Generator) -> Array:
+    """Rows [count, D] of x [n, D], each about as often as its weight says."""
     edges = np.cumsum(np.ones(len(x)) if weight is None else weight)
     ticks = (np.arange(count) + rng.random()) * (edges[-1] / count)
     rows = np.minimum(np.searchsorted(edges, ticks, side="right"), len(x) - 1)

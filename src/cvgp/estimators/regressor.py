@@ -20,9 +20,10 @@ from cvgp.errors import InvalidInputError
 from cvgp.estimators import inputs
 from cvgp.estimators.audit import audit, draw_audit, draw_audit_of_table, posterior
 from cvgp.estimators.display import DisplayMixin
+from cvgp.estimators.explaining import ExplainMixin
 from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.frames import named_inputs
-from cvgp.estimators.importance import ImportanceMixin, seconds_for_importance
+from cvgp.estimators.importance import seconds_for_importance
 from cvgp.estimators.latent import check_combination, fit_latent_values
 from cvgp.estimators.predictive import PredictiveMixin
 from cvgp.estimators.training_summary import Baselines, FeatureQuantiles, summarize_features, summarize_rows
@@ -57,7 +58,7 @@ Array = NDArray[np.float64]
 OF_A_GAUSSIAN = ("_statistics", "_log_slopes", "_baselines", "_feature_quantiles")
 
 
-class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMixin, DisplayMixin):  # type: ignore[misc]
+class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ExplainMixin, UpdatingMixin, DisplayMixin):  # type: ignore[misc]
     """Gaussian process regression with a learned coreset.
 
     Parameters

@@ -340,6 +340,13 @@ class NeighborProcess:
                 f_mean[some] += torch.einsum("nk,nkq->nq", K_xN, alpha[place])
         return f_mean
 
+    @torch.inference_mode()
+    def weights(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The nearest rows `[n, k]` of x `[n, D]`, and the weights of their y `[n, k]` and of u `[n, M]` (§9.3)."""
+        near = self.index.nearest(self._checked(x), self.num_neighbors)
+        part = self._given_nearest(x, near)
+        return near, part.eta, part.phi
+
     def _sets(self, near: Tensor) -> tuple[Tensor, Tensor]:
         """The distinct sets `[s, k]` of neighbors `[n, k]`, and the set of each line `[n]`."""
         # Each row has a random number of 64 bits, and the sum of these is that of one set alone.

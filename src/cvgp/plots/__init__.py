@@ -26,6 +26,7 @@ from cvgp.plots.drawing import columns_by_importance
 from cvgp.plots.model import (
     plot_calibration,
     plot_coreset,
+    plot_explanation,
     plot_noise,
     plot_partial_dependence,
     plot_posterior,
@@ -41,6 +42,7 @@ __all__ = [
     "columns_by_importance",
     "plot_calibration",
     "plot_coreset",
+    "plot_explanation",
     "plot_noise",
     "plot_partial_dependence",
     "plot_posterior",

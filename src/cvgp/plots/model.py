@@ -13,6 +13,7 @@ from cvgp import metrics
 from cvgp.data.rows import Array
 from cvgp.errors import InvalidInputError, optional_packages
 from cvgp.estimators.display import number
+from cvgp.estimators.explaining import Explanation, signed
 from cvgp.estimators.frames import UserColumn, user_columns
 from cvgp.estimators.inputs import check_observed
 from cvgp.estimators.predictive import Predictive
@@ -129,6 +130,30 @@ def plot_relevance(model: CVGPRegressor, ax: Axes | None = None, top: int = 10) 
     ax.set_xlim(0.0, 1.25 * float((share + error).max(initial=0.01)))  # with room for the numbers
     ax.set(xlabel="share of the variance", title="Importance")
     ax.legend(loc="lower right", frameon=False, fontsize="small")
+    return ax
+
+
+def plot_explanation(explanation: Explanation, ax: Axes | None = None, top: int = 8) -> Axes:
+    """Draw the `top` effects of an explanation as steps from the baseline to the prediction, with 95 % intervals."""
+    ax = drawing.axes_or_current(ax)
+    order = np.argsort(-np.abs(explanation.effects), kind="stable")
+    names = [f"{explanation.columns[j]} = {explanation.values[j]}" for j in order[:top]]
+    groups = np.eye(len(order))[order[:top]]  # [k, C]
+    if len(order) > top:
+        groups, names = np.vstack([groups, 1.0 - groups.sum(axis=0)]), [*names, f"{len(order) - top} other columns"]
+    groups, names, at = groups[::-1], names[::-1], np.arange(len(names))
+    effects, sd = groups @ explanation.effects, np.sqrt((groups @ explanation.covariance * groups).sum(axis=1).clip(0))
+    ends = explanation.baseline + np.cumsum(effects)
+    colors = np.where(effects < 0.0, drawing.ORANGE, drawing.BLUE).tolist()
+    ax.vlines([explanation.baseline, *ends], [-0.6, *at], [0, *at[1:], len(at) - 0.4], color=drawing.GRAY, lw=0.8)
+    bars = ax.barh(at, effects, 0.6, ends - effects, color=colors, xerr=drawing.Z95 * sd, ecolor=drawing.GRAY)
+    ax.bar_label(bars, [signed(value) for value in effects], padding=3, fontsize="small")
+    ax.margins(x=0.15)
+    drawing.readable_ticks(ax)
+    ax.set_yticks(at, labels=[drawing.as_label(name, 32) for name in names])
+    ax.set_ylim(-0.6, len(at) - 0.4)
+    ax.set_xlabel(drawing.as_label(explanation.target))
+    ax.set_title(f"{number(explanation.baseline)} on average, {number(explanation.prediction)} here")
     return ax
 
 
