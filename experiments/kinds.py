@@ -48,6 +48,10 @@ STEPS = 1500
 """Of Adam, for SVGP."""
 MOST_ROWS_OF_GPC = 1700
 """Scikit-learn's classifier factorizes a matrix of all rows at every step."""
+MOST_ROWS_OF_TABPFN = 1000
+"""To learn from, as its authors advise."""
+WEIGHTS = "pfns==0.3.0", "models_diff/prior_diff_real_checkpoint_n_0_epoch_42.cpkt"
+"""A source distribution that carries the checkpoint of TabPFN 1, and its path there."""
 LARGE = "waves-125000x8"
 """A fit to 100,000 rows, which is only timed."""
 
@@ -55,6 +59,7 @@ OURS = Entry("cvgp", "cvgp", "cvgp", "accuracy", ours=True)
 OVERDISPERSED = Entry("cvgp-nb", "cvgp, negative binomial", "cvgp", "accuracy", ours=True)
 LIGHTGBM = Entry("lightgbm", "LightGBM", "lightgbm", "kinds")
 GPC = Entry("sklearn-gpc", "scikit-learn's GPC", "sklearn", "gpc")
+TABPFN = Entry("tabpfn", "TabPFN 1", "tabpfn", "classes")
 SVGP = Entry("svgp", "SVGP", "gpytorch", "svgp_classes", tuned=True)
 ENTRIES = {
     "classes": (
@@ -65,6 +70,7 @@ ENTRIES = {
         Entry("gpboost", "GPBoost Vecchia", "gpboost", "latent"),
         SVGP,
         GPC,
+        TABPFN,
     ),
     "counts": (
         OURS,
@@ -134,6 +140,8 @@ def plan_of(datasets: Iterable[str], splits: int, peers: Iterable[str], *, large
 def _applies(entry: Entry, name: str) -> bool:
     if entry == GPC:
         return TABLES[name].source.rows <= MOST_ROWS_OF_GPC
+    if entry == TABPFN:
+        return TABLES[name].source.rows * (1.0 - 1.0 / NUM_FOLDS) <= MOST_ROWS_OF_TABPFN
     return entry.name != "gpboost" or TABLES[name].kind == "counts" or num_classes(name) == 2
 
 
@@ -299,6 +307,10 @@ def _peer(entry: Entry, kind: str, split: KindSplit, key: Key) -> Outcome:
         settings |= {"learning_rate": key["learning_rate"], "steps": STEPS, "kernel": "matern32"}
         start = plain_start(rows.x, SIZE, SEED)
         extra |= {"inducing": start["inducing"], "lengthscales": start["lengthscales"]}
+    if entry == TABPFN:
+        requirement, place = WEIGHTS
+        arguments = "-P", str(PINS / "checkpoint.py"), requirement, place
+        settings["weights"] = str(exported(WORK_FOLDER / "tabpfn" / place, "tabpfn", *arguments))
     extra["num_classes"] = np.array(split.rows.y.max() + 1.0)
     score = class_scores if kind == "classes" else count_scores
     return fit_in_worker(entry.worker, settings, rows, threads=1, extra=extra, score=score)
