@@ -141,6 +141,7 @@ def summarize(model: CVGPRegressor | CVGPClassifier) -> dict[str, Any]:
         }
     return {
         "rows": int(model.n_rows_),
+        "private": bool(model.private),
         "features": names,
         "coreset_size": len(points),
         "kernel": model.kernel_name_,

@@ -25,6 +25,7 @@ from cvgp.fitting.compare import weight_of
 from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.latents import FIRST_STEPS, Latents, OldSites, solve_sites
 from cvgp.fitting.prepare import merge_copies, scaled_rows
+from cvgp.fitting.privacy import check_batch
 from cvgp.gp.model import CVGP
 from cvgp.parallel.group import ALONE
 from cvgp.runtime import clean_torch_state
@@ -38,6 +39,7 @@ class ClassUpdatingMixin(BaseEstimator):  # type: ignore[misc]
     class_prior_: Array
     n_rows_: float
     elbo_: float
+    private: bool
 
     @clean_torch_state()
     def partial_fit(
@@ -100,6 +102,8 @@ class ClassUpdatingMixin(BaseEstimator):  # type: ignore[misc]
                 "class_weight='balanced' needs all rows, and partial_fit sees some; give a dict of weights."
             )
         given = _coded_rows(self, X, y, sample_weight)
+        if self.private:
+            check_batch(self._gps[0].scaling, self._gps[0].model.X_c, merge_copies(given).x, adapt=adapt)
         codes = given.y[:, 0].astype(np.int64)
         p = self._probabilities(given.x)[np.arange(len(codes)), codes]
         density = np.average(np.log(np.maximum(p, np.finfo(np.float64).tiny)), weights=given.sample_weight)

@@ -27,6 +27,7 @@ from cvgp.estimators.latent import Change, check_training, fit_latent_values
 from cvgp.estimators.training_summary import summarize_features
 from cvgp.fitting.decisions import Choice, Decisions
 from cvgp.fitting.options import InputWarpName, TrainingOptions, WithTraining, check_choice
+from cvgp.fitting.privacy import FEWEST
 from cvgp.gp.likelihoods import Bernoulli, Likelihood, Probit, Softmax
 from cvgp.parallel.group import Group
 from cvgp.runtime import clean_torch_state, reused_memory
@@ -52,7 +53,7 @@ class CVGPClassifier(WithTraining, PageMixin, ExplainMixin, ClassUpdatingMixin, 
         How often a row of each class counts.
     link : {"logit", "probit"}
         What turns the latent value of two classes into a probability: the logistic function, or the normal one.
-    ard, input_warp, max_time, n_jobs, device, random_state, verbose : as for `CVGPRegressor`
+    ard, input_warp, private, max_time, n_jobs, device, random_state, verbose : as for `CVGPRegressor`
     training : TrainingOptions or None
         Its `checkpoint_dir`, `callbacks` and `heuristics`; the other options are for `CVGPRegressor`.
 
@@ -89,6 +90,7 @@ class CVGPClassifier(WithTraining, PageMixin, ExplainMixin, ClassUpdatingMixin, 
         input_warp: InputWarpName = "auto",
         class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
         link: Literal["logit", "probit"] = "logit",
+        private: bool = False,
         max_time: float | None = None,
         n_jobs: int | None = None,
         device: str = "auto",
@@ -102,6 +104,7 @@ class CVGPClassifier(WithTraining, PageMixin, ExplainMixin, ClassUpdatingMixin, 
         self.input_warp = input_warp
         self.class_weight = class_weight
         self.link = link
+        self.private = private
         self.max_time = max_time
         self.n_jobs = n_jobs
         self.device = device
@@ -336,6 +339,10 @@ class CVGPClassifier(WithTraining, PageMixin, ExplainMixin, ClassUpdatingMixin, 
         counts, weights = (
             sums.numpy() for sums in group.sum([torch.as_tensor(part, dtype=torch.float64) for part in found])
         )
+        if self.private and (rare := counts[counts > 0.0].min()) < FEWEST:
+            raise InvalidInputError(
+                f"private=True needs {FEWEST} rows of each class, and one has {rare:.0f}; join some."
+            )
         self.class_prior_ = weights / weights.sum()
         of_class = self._weights_of_classes(counts)
         if np.count_nonzero(weights * of_class) < 2:

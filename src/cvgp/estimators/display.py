@@ -261,6 +261,8 @@ def model_facts(model: Any) -> dict[str, str]:
             own["noise sd"] = f"{constant}{about}"
         else:
             own["likelihood"] = f"{likelihood}"
+    if model.private:
+        own["private"] = "no point of the coreset equals a training row"
     least = "" if model.solver_ == "exact" else "at least "
     facts = own | {
         "log-likelihood": f"{least}{number(model.elbo_ / model.n_rows_, 4)} per training row",

@@ -53,6 +53,7 @@ from cvgp.fitting.prepare import (
     suitable_target,
     suitable_warp,
 )
+from cvgp.fitting.privacy import FEWEST, OPEN, private_columns
 from cvgp.fitting.sample import learn_correlation, two_parts
 from cvgp.parallel.group import Group, current_group
 from cvgp.runtime import check_n_jobs, sklearn_alone
@@ -113,7 +114,12 @@ def open_training_table(
     if opened is None:
         return None
     _refuse_classes(opened)
+    if estimator.private:
+        opened = replace(opened, least_rows=FEWEST, _learned={})
     table = opened.learn(current_group())
+    if estimator.private:
+        known = private_columns(table.rows.columns, table.num_rows)
+        table = replace(table, rows=replace(table.rows, columns=known))
     schema = table.schema
     estimator._single_output = isinstance(schema.target, str)
     estimator.n_features_in_ = len(schema.columns)
@@ -133,7 +139,14 @@ def model_options(estimator: Any, solver: str) -> ModelOptions:
     given["n_neighbors"] = check_neighbors(given.get("n_neighbors", 0))
     options = ModelOptions(**given | {"device": known_device(estimator.device)})
     warp, target = suitable_warp(options, solver), suitable_target(options, solver)
-    return replace(options, input_warp=warp, target_transform=target)
+    options = replace(options, input_warp=warp, target_transform=target)
+    for name, allowed in OPEN.items() if options.private else ():
+        if (value := getattr(options, name)) not in allowed:
+            raise InvalidInputError(
+                f"private=True excludes {name}={value!r}, which keeps values of rows; leave it at {allowed[0]!r}."
+            )
+        options = replace(options, **{name: allowed[1]})
+    return options
 
 
 class Begun(NamedTuple):
@@ -167,7 +180,12 @@ def begin_fit(
         seed = first_seed(group, check_seed(estimator.random_state))
     shown = [ProgressLines()] if estimator.verbose and group.rank == 0 else []
     log = FitLog([*shown, *(settings.callbacks or ())])
-    run = Run(Budget(estimator.max_time, Clock(group=group)), log, settings.heuristics or Heuristics(), seed)
+    heuristics = settings.heuristics or Heuristics()
+    if estimator.private:
+        if training.init != "kmeans" or any(pinned) or group.world > 1:
+            raise InvalidInputError("private=True excludes training.init, decisions and several processes.")
+        heuristics = replace(heuristics, exact_seconds=0.0, rows_per_point=FEWEST)
+    run = Run(Budget(estimator.max_time, Clock(group=group)), log, heuristics, seed)
     given["x"], codes = take_groups(given["x"], groups)
     table = open_training_table(estimator, **given, groups=groups if codes is None else codes)
     if table is not None:
@@ -194,6 +212,8 @@ def training_rows(
     rows, estimator._single_output = check_training(estimator, x, y, *beside)
     if hasattr(estimator, "feature_names_in_") or np.isnan(rows.x).any():
         schema = numeric_schema(feature_names(estimator), x, rows.x, y)
+        if estimator.private:
+            schema = replace(schema, columns=private_columns(schema.columns, len(rows.x)))
         estimator.schema_ = schema.to_json()
         if not schema.is_numeric:
             rows = rows._replace(x=features_of(schema.columns, rows.x))

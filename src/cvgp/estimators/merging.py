@@ -74,7 +74,7 @@ def merge(models: Sequence[CVGPRegressor], *, n_coreset: int | None = None, rand
     combined, search = combine(sites, kernel, mean, _mean_noise(models, rows, scaling), run, size, seed)
 
     merged: CVGPRegressor = clone(largest)
-    merged.set_params(n_coreset=len(combined.model.X_c), n_neighbors=0)
+    merged.set_params(n_coreset=len(combined.model.X_c), n_neighbors=0, private=False)  # there are no rows to check
     if merged.training is not None:
         merged.set_params(training__callbacks=None, training__checkpoint_dir=None)
     for name in ("n_features_in_", "feature_names_in_", "_single_output"):

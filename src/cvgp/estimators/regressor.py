@@ -48,6 +48,7 @@ from cvgp.fitting.prepare import (
     transformed,
     warn_about,
 )
+from cvgp.fitting.privacy import FEWEST, check_rows, without_rows
 from cvgp.gp.likelihoods import Likelihood
 from cvgp.gp.model import CVGP
 from cvgp.parallel.group import Group, current_group
@@ -93,6 +94,9 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ExplainMixin,
         Predictions and `elbo_` are those of y all the same. It needs the rows in memory and no known noise.
     standardize : bool
         Give every column of X and y mean zero and variance one during the fit; results are in the units of the data.
+    private : bool
+        Keep training rows out of the model: no point of the coreset equals one, and no value of a single row is stored.
+        This is not differential privacy, and needs at least 100 different rows.
     max_time : float or None
         Seconds that the fit may take. The learning rate falls to its end in this time, and the best model is kept.
     n_jobs : int or None
@@ -146,6 +150,7 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ExplainMixin,
         input_warp: InputWarpName = "auto",
         target_transform: TargetName = "auto",
         standardize: bool = True,
+        private: bool = False,
         max_time: float | None = None,
         n_jobs: int | None = None,
         device: str = "auto",
@@ -163,6 +168,7 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ExplainMixin,
         self.input_warp = input_warp
         self.target_transform = target_transform
         self.standardize = standardize
+        self.private = private
         self.max_time = max_time
         self.n_jobs = n_jobs
         self.device = device
@@ -227,7 +233,7 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ExplainMixin,
         options, pinned = inputs.model_options(self, training.solver), Decisions.pinned(decisions)
         given = {"x": X, "y": y, "sample_weight": sample_weight, "noise_variance": noise_variance}
         begun = inputs.begin_fit(self, training, pinned, given, groups)
-        run, settings, table, audited = begun.run, begun.settings, begun.table, None
+        run, settings, table, audited, rows = begun.run, begun.settings, begun.table, None, None
         # A run that may be resumed later, and every process of a group, must make the same choices.
         choosing = run.choosing(settings.checkpoint_dir)
         with limited_threads(begun.n_jobs):
@@ -254,6 +260,8 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ExplainMixin,
                 data = memory_data(train, held_out, options, choosing, pinned, audited, look_for_outliers=look)
             if dates is not None:
                 data = data._replace(decisions=data.decisions.with_choice("dates", dates))
+            if self.private:
+                check_rows(data.train.num_rows, options.n_coreset)
             if group.rank == 0:
                 self._warn_about(data)
             budget = run.budget.reserving(seconds_for_importance(len(data.scaling.x_mean), self.max_time))
@@ -272,6 +280,11 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ExplainMixin,
                 found = with_all_rows(request, found, data)
                 gp = replace(posterior(found.result, data, dtype), calibration=gp.calibration)
                 audited = None
+            if self.private:
+                given_x = [part.x for part in (rows, audited) if part is not None]
+                solution = without_rows(found.result.solution, data, given_x, run, in_parts=rows is None)
+                found = found._replace(result=found.result._replace(solution=solution))
+                gp = replace(gp, model=solution.model, calibration=gp.calibration and gp.calibration.pooled(FEWEST))
             self._set_results(found, gp, data, run.log)
             # A fit that was stopped early is not at the best coreset for its kernel, so no rows are added to it.
             if audited is not None and not settings.early_stopping:

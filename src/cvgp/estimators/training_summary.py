@@ -55,7 +55,7 @@ def summarize_features(estimator: CVGPRegressor | CVGPClassifier, x: Array, y: A
     """Keep the quantiles of features [n, D] and outputs [n, Q], and the importance of columns."""
     gp = estimator._gp
     estimator.__dict__.pop("_feature_quantiles", None)
-    if max(np.abs(x).max(), np.abs(y).max()) <= LARGEST:
+    if not estimator.private and max(np.abs(x).max(), np.abs(y).max()) <= LARGEST:
         estimator._feature_quantiles = FeatureQuantiles.learn(x, y)
     if gp.kept is None:
         another = gp.with_model(gp.model)  # so that what predictions prepare is not kept with the estimator

@@ -31,6 +31,7 @@ from cvgp.fitting.neighbors import in_random_order, reason_against_neighbors
 from cvgp.fitting.options import Number
 from cvgp.fitting.outliers import regular_rows
 from cvgp.fitting.prepare import merge_copies, scaled_rows, sum_of_log_slopes, transformed
+from cvgp.fitting.privacy import FEWEST, check_batch, refuse_points
 from cvgp.fitting.solve import Solution, reports_tight_bound
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.calibration import Calibration
@@ -66,6 +67,7 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
     n_rows_: float
     elbo_: float
     solver_: str
+    private: bool
 
     @clean_torch_state()
     def prune(self, tolerance: float = 1e-3) -> int:
@@ -141,6 +143,8 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         self._gp.need_gaussian("grow")
+        if self.private:
+            refuse_points("grow")
         gp, size, present = self._gp, check_size("n", n), len(self._gp.model.X_c)
         if size <= present:
             raise InvalidInputError(
@@ -220,7 +224,10 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
             return self.fit(X, y, sample_weight, noise_variance)  # type: ignore[no-any-return]
         self._gp.need_gaussian("partial_fit")
         gp, given = self._gp, new_rows(self, X, y, sample_weight, noise_variance)
-        rows = _regular(gp, merge_copies(given))
+        rows = merge_copies(given)
+        if self.private:
+            check_batch(gp.scaling, gp.model.X_c, rows.x, adapt=adapt)
+        rows = _regular(gp, rows)
         if len(rows.x):  # otherwise all are outliers, and tell nothing
             updated, weight, log_slopes = self._with_rows(rows, adapt)
             self._adopt(updated, self.n_rows_ + weight, self._log_slopes + log_slopes)
@@ -330,6 +337,8 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         self._gp.need_gaussian("condition")
+        if self.private:
+            refuse_points("condition")
         gp = self._gp
         rows = _regular(gp, _known_rows(self, X, y, sample_weight, noise_variance))
         # The parts of a fitted estimator are never changed, only replaced, so the copy may share them.
@@ -385,7 +394,10 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
         if not np.isfinite(residuals).all():
             raise InvalidInputError("Some y are impossible under the model's transform of y; leave these rows out.")
         weight = _row_weights(groups, len(rows.x)) if groups is not None else rows.sample_weight
-        self._gp = replace(self._gp, calibration=Calibration.of(residuals, weight))
+        calibration: Calibration | None = Calibration.of(residuals, weight)
+        if self.private and calibration and (calibration := calibration.pooled(FEWEST)) is None:
+            raise InvalidInputError(f"A private model is calibrated by at least {2 * FEWEST} rows; got {len(rows.x)}.")
+        self._gp = replace(self._gp, calibration=calibration)
         return self
 
     def _add_rows(self, rows: Rows[Array], solution: Solution, group: Group, *, is_exact: bool) -> None:

@@ -78,6 +78,8 @@ class Heuristics:
 
     # Size
     smallest_coreset: int = 16
+    rows_per_point: int = 1
+    """Rows whose mean a point begins at, and for which there is at most one point; 10 with ``private=True``."""
     largest_coreset: int = 400
     """Without a time limit: well under a minute on two cores."""
     size_held_out: float = 0.2

@@ -31,6 +31,7 @@ from cvgp.fitting.latents import SCALE_FACTOR, LatentFit, Latents, Stream, fit_l
 from cvgp.fitting.monitor import FitLog, Run
 from cvgp.fitting.options import ModelOptions, TrainingOptions
 from cvgp.fitting.prepare import FitData, choose_scaling, decide_warp, scaled_rows, spread_of
+from cvgp.fitting.privacy import check_rows, spread_of_inputs
 from cvgp.fitting.sample import DEFAULT_KERNEL, Start, learn_correlation, weigh_clusters
 from cvgp.gp.kernels import name_of_kernel
 from cvgp.gp.likelihoods import Classes, Likelihood
@@ -66,6 +67,8 @@ def fit_kind(
     If there are more rows than fit into memory, `rows` are a sample, and `blocks` gives all of this process.
     """
     h, begin, folder = run.heuristics, run.budget.seconds, settings.checkpoint_dir
+    if options.private:
+        check_rows(len(rows.x), options.n_coreset)
     choosing = run.choosing(folder)
     weight = np.ones(len(rows.x)) if rows.sample_weight is None else rows.sample_weight
     exposure = 1.0 if rows.exposure is None else np.average(rows.exposure, weights=weight)
@@ -121,9 +124,9 @@ def fit_kind(
             every = Stream(lambda: map(partial(plain.tensors, device=options.device), blocks()), run.group)
         latents = Latents.begin(begun.model, constant, likelihood)
         wider = None if decisions.kernel is None else decisions.kernel.value.get("wider")
-        found = fit_latents(
-            latents, scaled, run, most_rows=h.latent_rows, widen=wider, every=every, checkpoint=checkpoint
-        )
+        spread = spread_of_inputs(data) if options.private else None
+        own: Any = {"widen": wider, "every": every, "checkpoint": checkpoint, "keep_apart": spread}
+        found = fit_latents(latents, scaled, run, most_rows=h.latent_rows, **own)
     if run.group.rank == 0:
         _warn_if_simpler_is_better(found, likelihood, run)
     solver = Choice(LATENT_SOLVER, None, "", {}, run.budget.seconds - begin)

@@ -23,6 +23,7 @@ from cvgp.data.source import MemorySource
 from cvgp.fitting.checkpoint import LBFGS_FILE, Checkpoint
 from cvgp.fitting.compare import Scores, compare, members, weight_of
 from cvgp.fitting.monitor import Phase, Run
+from cvgp.fitting.privacy import apart
 from cvgp.gp.bounds import Statistics, gather_whitened
 from cvgp.gp.bounds.elbo import marginals
 from cvgp.gp.kernels import (
@@ -387,6 +388,7 @@ def fit_latents(
     widen: float | None = None,
     every: Source | None = None,
     checkpoint: Checkpoint | None = None,
+    keep_apart: Tensor | None = None,  # the standard deviations [D] of columns, if no point may be a row
 ) -> LatentFit:
     """Learn kernel and pseudo-inputs in turn with the sites, from up to `most_rows` rows; then solve for all.
 
@@ -434,6 +436,11 @@ def fit_latents(
             break
     release(latents.first.kernel, latents.first.likelihood)
     final = some if every is None and len(learning.x) == len(rows.x) else every or whole
+    if keep_apart is not None:
+        with torch.no_grad():
+            points = latents.first.X_c
+            points.copy_(apart(points, keep_apart, lambda: (part.x for part in final.chunks(CHUNK_ROWS)), run))
+        found = solve_sites(latents, some, steps=NEXT_STEPS)
     found = solve_sites(latents, final, steps=FIRST_STEPS, begin=None if final is some else found)
     if widen not in (None, 1.0):
         latents, found = widened(latents, final, widen)

@@ -42,6 +42,7 @@ class ModelOptions:
     target_transform: TargetName = "identity"
     standardize: bool = True
     device: str = "cpu"
+    private: bool = False
 
     def __post_init__(self) -> None:
         check_choice("noise", self.noise, get_args(NoiseName))

@@ -6,7 +6,7 @@ The size is where the curve becomes flat; all rows are points where the exact GP
 """
 
 import math
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -89,7 +89,7 @@ def size_curve(
     """The curve of a start up to `limit` points, which are rows that it learns from."""
     x, y = learning.x.to(torch.float64), learning.y.to(torch.float64)
     with threads_for(float(limit) ** 2 * len(x)):
-        points = randomly_pivoted(start.kernel, x, min(limit, len(x)), rng)
+        points = randomly_pivoted(start.kernel, x, min(limit, len(x) // h.rows_per_point), rng)
         points = points if len(points) else np.zeros(1, dtype=np.intp)
         model = start.model(Coreset(x[points], y[points], np.ones(len(points)))).to(x.device)
         L_inv = whitener(model.jittered_covariance())
@@ -165,7 +165,8 @@ def _place(method: InitName, source: DataSource, size: int, start: Start, run: R
     if method == "kmeans" and size >= source.num_rows:
         placed = Coreset(x, y, np.ones(len(x)) if weight is None else weight)  # nothing to summarize
     else:
-        placed = initial_coreset(method, x, y, size, rng, sample_weight=weight, total_weight=total, kernel=start.kernel)
+        alike: Any = {"total_weight": total, "kernel": start.kernel, "least_rows": run.heuristics.rows_per_point}
+        placed = initial_coreset(method, x, y, size, rng, sample_weight=weight, **alike)
     if method == "random" and not is_standard:
         some = source.sample(run.heuristics.judging_rows, run.rng("spread"))
         x, y = (values.cpu().numpy() for values in (some.x, some.y))
@@ -187,10 +188,11 @@ def initial_coreset(
     sample_weight: Array | None = None,
     total_weight: float | None = None,
     kernel: Kernel | None = None,
+    least_rows: int = 1,
 ) -> Coreset:
     """A coreset of at most `size` points for data x [N, D], y [N] or [N, Q], in the model's units.
 
-    Distances are those of the kernel, or Euclidean without one.
+    Distances are those of the kernel, or Euclidean without one. With `least_rows`, clusters have as many rows each.
     """
     weight = np.ones(len(x)) if sample_weight is None else sample_weight
     total = float(weight.sum()) if total_weight is None else total_weight
@@ -202,7 +204,9 @@ def initial_coreset(
     xs, ys, ws = x[sample], y[sample], weight[sample]
     if method == "kmeans":
         scaled = xs if kernel is None else xs * _inverse_lengthscale(kernel, xs.shape[1])
-        found = cluster_summary(kmeans_labels(scaled, ws, size, int(rng.integers(2**31))), xs, ys, ws)
+        seed = int(rng.integers(2**31))
+        labels = kmeans_labels(scaled, ws, size, seed) if least_rows == 1 else balanced_labels(scaled, size)
+        found = cluster_summary(labels, xs, ys, ws)
     elif method == "greedy":
         assert kernel is not None, "variance is measured by a kernel"
         candidates = xs[_subsample(len(xs), max(GREEDY_CANDIDATES, size), rng)]
@@ -210,6 +214,18 @@ def initial_coreset(
     else:
         raise InvalidInputError(f"Unknown initializer {method!r}. Choose kmeans, random or greedy, or pass a Coreset.")
     return Coreset(found.X, found.y, found.beta * (total / found.beta.sum()))
+
+
+def balanced_labels(x: Array, size: int) -> NDArray[np.intp]:
+    """The part of each row x [N, D]: `size` parts of equally many rows, by halves across the widest column."""
+    if size == 1:
+        return np.zeros(len(x), dtype=np.intp)
+    some, order = size // 2, np.argsort(x[:, x.std(axis=0).argmax()], kind="stable")
+    first = len(x) * some // size
+    labels = np.empty(len(x), dtype=np.intp)
+    labels[order[:first]] = balanced_labels(x[order[:first]], some)
+    labels[order[first:]] = some + balanced_labels(x[order[first:]], size - some)
+    return labels
 
 
 def rows_to_see(size: int) -> int:

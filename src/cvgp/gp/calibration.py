@@ -32,6 +32,14 @@ class Calibration(NamedTuple):
         clipped = np.clip(residuals, -LARGEST, LARGEST)
         return cls(np.take_along_axis(clipped, order, axis=0), weights[order])
 
+    def pooled(self, size: int) -> "Calibration | None":
+        """Means of at least `size` residuals in the place of each, or None if they are too few."""
+        first = np.arange(0, len(self.residuals) - size + 1, size)
+        if len(first) < 2:
+            return None
+        weights = np.add.reduceat(self.weights, first)
+        return Calibration(np.add.reduceat(self.weights * self.residuals, first) / weights, weights)
+
     def to_state(self) -> State:
         """Values for a file."""
         return self._asdict()

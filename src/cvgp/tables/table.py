@@ -82,6 +82,7 @@ class Table:
     dates: Dates = "auto"
     label: str | None = None  # the column of classes, whose indicators are the targets
     classes: tuple[Any, ...] = ()
+    least_rows: int = 1  # with a text, or else it is one of those that are not told apart
     _learned: dict[Group, TrainingTable] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -701,6 +702,10 @@ class _Learner:
             return Column(name, "date", parts=("trend",))
         if kind in ("categorical", "ordered"):
             check_categories(name, list(counts), counts.total(), is_text_file=self.opened.is_text_file)
+        if kind == "categorical" and (least := self.table.least_rows) > 1:
+            counts = Counter({text: count for text, count in counts.items() if count >= least})
+            if not counts:
+                raise InvalidInputError(f"With private=True, column {name!r} needs a text that {least} rows have.")
         if kind == "ordered":
             return Column(name, "ordered", tuple(counts))
         if kind == "categorical" and len(counts) > MAX_INDICATORS:
