@@ -17,6 +17,7 @@ PUBLIC = [
     "cvgp",
     "cvgp.adapters.botorch",
     "cvgp.adapters.gpytorch",
+    "cvgp.adapters.optuna",
     "cvgp.adapters.ray",
     "cvgp.coreset",
     "cvgp.errors",

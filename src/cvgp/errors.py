@@ -141,6 +141,7 @@ EXTRAS = {
     "botorch": "botorch",
     "ray": "ray",
     "onnx": "onnx",
+    "optuna": "optuna",
 }
 
 

@@ -21,8 +21,9 @@ from cvgp.data.source import DataSource
 from cvgp.data.transforms import IDENTITY, TargetTransform
 from cvgp.errors import InvalidInputError
 from cvgp.fitting.neighbors import NeighborRows
+from cvgp.fitting.prepare import check_fingerprints
 from cvgp.gp.calibration import Calibration
-from cvgp.gp.kernels import cross_matrix, multiply_inside, prior_mean, stationary_form
+from cvgp.gp.kernels import cross_matrix, multiply_inside, name_of_kernel, prior_mean, stationary_form
 from cvgp.gp.likelihoods import Likelihood
 from cvgp.gp.model import CVGP
 from cvgp.gp.noise import Contamination, InputNoise, Tails
@@ -298,6 +299,7 @@ class FittedGP:
         return values
 
     def _tensor(self, x: Array) -> Tensor:
+        check_fingerprints(x, name_of_kernel(self.model.kernel))
         scaled = np.clip(self.scaling.scale_x(x), -FARTHEST, FARTHEST)
         return torch.as_tensor(scaled, dtype=self._dtype, device=self.model.X_c.device)
 

@@ -45,6 +45,7 @@ from cvgp.fitting.neighbors import check_neighbors
 from cvgp.fitting.options import ModelOptions, TrainingOptions, check_positive, settings_of
 from cvgp.fitting.prepare import (
     FitData,
+    check_fingerprints,
     check_variance,
     choose_scaling,
     decide_warp,
@@ -522,6 +523,7 @@ def table_data(
             )
         share = held_out_rows(table.num_rows, settings) / table.num_rows
         table, watched = table.hold_out(share, run.rng("validation"))
+    check_fingerprints(table.common_sample.x, options.kernel)
     # From a sample of the rows that is the same in all processes.
     warp, choice = decide_warp(merge_copies(table.common_sample), options, run, pinned)
     learned = table.scaling(warp)

@@ -44,6 +44,7 @@ from cvgp.fitting.options import (
 from cvgp.fitting.prepare import (
     FitData,
     decide_trends,
+    is_of_fingerprints,
     memory_data,
     transformed,
     warn_about,
@@ -68,8 +69,9 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ExplainMixin,
         Number of pseudo-points M. ``auto`` takes the fewest that predict unseen rows about as well as many.
     kernel : str, gpytorch kernel or None
         ``rbf``, ``matern12``, ``matern32``, ``matern52``, ``rq``, ``linear``, ``periodic``, or several joined by ``+``
-        and ``*``; or any GPyTorch kernel. None is ``matern32``, or a smoother or rougher one if the data ask
-        for it. ``auto`` chooses among more by the density of unseen rows, sums with a line included.
+        and ``*``; ``tanimoto`` for fingerprints of molecules, taken as they are; or any GPyTorch kernel. None is
+        ``matern32``, or a smoother or rougher one if the data ask for it. ``auto`` chooses among more by the density of
+        unseen rows, sums with a line included.
     n_neighbors : int or "auto"
         How many nearest training rows a prediction uses beside the coreset, for up to 300,000 rows in memory. The
         estimator and its file then hold the rows. ``auto`` uses 20 or more if unseen rows are then clearly more likely.
@@ -255,8 +257,9 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ExplainMixin,
                 dates = decide_trends(rows, begun.trends, choosing, pinned)
                 _, rows, audited = begun.without_trends(self, dates, rows, audited)
                 train, held_out = inputs.hold_out(rows, settings, run.rng("validation"))
-                # With groups, what is far off may be a group that is unlike the others.
+                # With groups, what is far off may be a group that is unlike the others. Fingerprints have no distances.
                 look = self.noise == "auto" and training.solver != "paper" and not begun.has_groups
+                look = look and not is_of_fingerprints(self.kernel)
                 data = memory_data(train, held_out, options, choosing, pinned, audited, look_for_outliers=look)
             if dates is not None:
                 data = data._replace(decisions=data.decisions.with_choice("dates", dates))

@@ -30,7 +30,7 @@ from cvgp.fitting.kernel import ROUGH_KERNELS, starting_kernel, with_priors
 from cvgp.fitting.latents import SCALE_FACTOR, LatentFit, Latents, Stream, fit_latents, multiply_variance, widened
 from cvgp.fitting.monitor import FitLog, Run
 from cvgp.fitting.options import ModelOptions, TrainingOptions
-from cvgp.fitting.prepare import FitData, choose_scaling, decide_warp, scaled_rows, spread_of
+from cvgp.fitting.prepare import FitData, check_fingerprints, choose_scaling, decide_warp, scaled_rows, spread_of
 from cvgp.fitting.privacy import check_rows, spread_of_inputs
 from cvgp.fitting.sample import DEFAULT_KERNEL, Start, learn_correlation, weigh_clusters
 from cvgp.gp.kernels import name_of_kernel
@@ -69,6 +69,7 @@ def fit_kind(
     h, begin, folder = run.heuristics, run.budget.seconds, settings.checkpoint_dir
     if options.private:
         check_rows(len(rows.x), options.n_coreset)
+    check_fingerprints(rows.x, options.kernel)
     choosing = run.choosing(folder)
     weight = np.ones(len(rows.x)) if rows.sample_weight is None else rows.sample_weight
     exposure = 1.0 if rows.exposure is None else np.average(rows.exposure, weights=weight)

@@ -91,6 +91,7 @@ def memory_data(
 
     The rows that are audited must be possible under the transform of y, and are not used otherwise.
     """
+    check_fingerprints(train.x, options.kernel)
     train = merge_copies(train)
     if train.cluster is not None:
         train = weigh_clusters(train, learn_correlation(train, run))
@@ -254,10 +255,11 @@ def sum_of_log_slopes(target: TargetTransform, rows: Rows[Array]) -> float:
 def suitable_warp(options: ModelOptions, solver: str) -> InputWarpName:
     """What ``auto`` means for a model: the identity, unless a warp leaves the meaning of its prior intact."""
     name = options.input_warp
-    if name not in ("auto", "identity") and not options.standardize:
+    as_they_are = "standardize=False" if not options.standardize else "kernel='tanimoto'"
+    if name not in ("auto", "identity") and (not options.standardize or is_of_fingerprints(options.kernel)):
         raise InvalidInputError(
-            f"input_warp={name!r} changes the units of the columns, and standardize=False asks for those of the data. "
-            "Use standardize=True, or input_warp='identity'."
+            f"input_warp={name!r} changes the units of the columns, and {as_they_are} asks for those of the data. "
+            f"Fit without {as_they_are}, or with input_warp='identity'."
         )
     return name if name != "auto" or (options.ard and _has_free_units(options, solver)) else "identity"
 
@@ -272,7 +274,7 @@ def _has_free_units(options: ModelOptions, solver: str) -> bool:
     """Whether a model says nothing about units: a kernel of distances by name, fitted to standardized rows."""
     kernel = options.kernel
     by_name = not (isinstance(kernel, Kernel) or isinstance(options.mean, Mean))
-    of_distances = by_name and not any(part in str(kernel) for part in ("linear", "periodic"))
+    of_distances = by_name and not any(part in str(kernel) for part in ("linear", "periodic", "tanimoto"))
     return options.standardize and of_distances and solver != "paper"
 
 
@@ -388,8 +390,11 @@ def choose_scaling(learned: Scaling, options: ModelOptions, *, y_varies: bool = 
     """From the user's units to those of the model, given the means and standard deviations of the data."""
     kernel, mean = options.kernel, options.mean
     by_name = not (isinstance(kernel, Kernel) or isinstance(mean, Mean))
+    if is_of_fingerprints(kernel):  # taken as they are; a feature that all rows have is one that they share
+        learned = learned._replace(x_mean=np.zeros_like(learned.x_mean), x_scale=np.ones_like(learned.x_scale))
     # What is linear may go on beyond any limit; a kernel of distances is at its prior long before.
-    x_limit = FARTHEST_INPUT if by_name and "linear" not in str(kernel) else math.inf
+    is_bounded = by_name and not (is_of_fingerprints(kernel) or "linear" in str(kernel))
+    x_limit = FARTHEST_INPUT if is_bounded else math.inf
     if options.standardize:
         return learned._replace(x_limit=x_limit)
     varies = learned.varies
@@ -400,6 +405,20 @@ def choose_scaling(learned: Scaling, options: ModelOptions, *, y_varies: bool = 
     x_scale = learned.x_scale if options.ard else np.where(varies, learned.x_scale.max(), 0.0)
     y_mean = learned.y_mean if mean == "constant" or not y_varies else np.zeros_like(learned.y_mean)
     return Scaling(x_mean, x_scale, y_mean, np.full_like(learned.y_scale, learned.y_scale.max()), x_limit)
+
+
+def is_of_fingerprints(kernel: object) -> bool:
+    """Whether a kernel by name compares bits or counts as they are."""
+    return isinstance(kernel, str) and "tanimoto" in kernel
+
+
+def check_fingerprints(x: Array, kernel: object) -> None:
+    """Raise if a kernel of fingerprints is given negative numbers."""
+    if is_of_fingerprints(kernel) and (x < 0.0).any():
+        raise InvalidInputError(
+            f"kernel='tanimoto' compares fingerprints, whose bits or counts are at least 0; got {np.nanmin(x):g}. Give "
+            "them as they are, without standardizing them, and no other columns."
+        )
 
 
 def spread_of(scaling: Scaling, learned: Scaling) -> Spread | None:

@@ -32,11 +32,15 @@ from torch.func import functional_call
 from cvgp.errors import DivergenceError, InvalidInputError, InvalidTypeError
 from cvgp.gp import stationary
 from cvgp.gp.stationary import FAMILIES, StationaryKernel
+from cvgp.gp.tanimoto import TanimotoKernel
 
 __all__ = ["KERNEL_NAMES", "make_kernel"]
 
-KERNEL_NAMES = ("rbf", "matern12", "matern32", "matern52", "rq", "linear", "periodic")
-"""Names that `kernel` may have, in `cvgp.CVGPRegressor`, `cvgp.CVGP` and `make_kernel`; ``+`` and ``*`` join them."""
+KERNEL_NAMES = ("rbf", "matern12", "matern32", "matern52", "rq", "linear", "periodic", "tanimoto")
+"""Names that `kernel` may have, in `cvgp.CVGPRegressor`, `cvgp.CVGP` and `make_kernel`.
+
+``+`` and ``*`` join all but ``tanimoto``, which is for fingerprints and takes its inputs as they are.
+"""
 
 
 def parse_kernel_name(text: str) -> list[list[str]]:
@@ -48,6 +52,11 @@ def parse_kernel_name(text: str) -> list[list[str]]:
         raise InvalidInputError(
             f"Unknown kernel {unknown[0]!r}{where}. Choose one of {', '.join(KERNEL_NAMES)}, join several by + and *, "
             "as in 'rbf+linear', or pass a GPyTorch kernel."
+        )
+    if "tanimoto" in text and terms != [["tanimoto"]]:
+        raise InvalidInputError(
+            f"The kernel 'tanimoto' compares inputs as they are, and the others need scaled ones; got {text!r}. Use it "
+            "alone, or pass a GPyTorch kernel of your own with standardize=False."
         )
     return terms
 
@@ -125,6 +134,8 @@ def _make_factor(name: str, shared: dict[str, int]) -> Kernel:
         return RBFKernel(lengthscale_constraint=log_positive(), **shared)
     if name == "rq":
         return RQKernel(lengthscale_constraint=log_positive(), alpha_constraint=log_positive(), **shared)
+    if name == "tanimoto":
+        return TanimotoKernel()
     if name == "periodic":
         return PeriodicKernel(lengthscale_constraint=log_positive(), period_length_constraint=log_positive(), **shared)
     smoothness = {family: nu for nu, family in _MATERN_FAMILY.items()}[name]

@@ -110,7 +110,7 @@ def test_all_rows_before_as_neighbors_give_the_exact_gp(problem: Problem) -> Non
     np.testing.assert_allclose(log_marginal(problem, all_before(14)), expected, rtol=1e-10)
 
 
-@pytest.mark.parametrize("kernel", KERNEL_NAMES)
+@pytest.mark.parametrize("kernel", [name for name in KERNEL_NAMES if name != "tanimoto"])
 def test_every_kernel_gives_the_exact_gp(kernel: str) -> None:
     p = make_problem(kernel=kernel, M=2)  # a linear kernel of two columns has two features
     expected = ref.log_marginal(p.covariance(), p.y.numpy(), 0.3)
