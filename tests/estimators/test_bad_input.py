@@ -67,6 +67,7 @@ def assert_sensible(model: CVGPRegressor, x: np.ndarray) -> None:
         ({"X": X[:, 0]}, InvalidInputError, "reshape"),
         ({"X": X[:1], "y": Y[:1]}, InvalidInputError, "at least 2"),
         ({"y": Y[:-1]}, InvalidInputError, "inconsistent numbers of samples"),
+        ({"y": np.arange(len(Y)).astype("datetime64[D]")}, InvalidTypeError, "dates or times"),
         ({"y": 1e200 * Y}, InvalidInputError, "another unit"),
         ({"y": 1e-200 * Y}, InvalidInputError, "another unit"),
         ({"X": MASKED_X}, InvalidInputError, r"^X is a masked array"),

@@ -1,6 +1,7 @@
 """CVGPClassifier: probabilities against other libraries, tables, weights, files, and labels that cannot be used."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,7 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import StratifiedKFold, cross_val_score
 
 import cvgp
-from cvgp import CVGPClassifier, CVGPRegressor
+from cvgp import CVGPClassifier, CVGPRegressor, Heuristics, TrainingOptions
 from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError
 from cvgp.estimators.persistence import save
 
@@ -222,6 +223,15 @@ def test_a_time_limit_is_kept() -> None:
     assert log_loss(y, model.predict_proba(X)) < 0.4
 
 
+def test_a_fit_that_has_no_time_to_solve_with_all_rows_warns() -> None:
+    X, y = moons(2000)
+    few = TrainingOptions(heuristics=Heuristics(latent_rows=300))
+    with pytest.warns(CVGPWarning, match="solved for with all rows"):
+        model = CVGPClassifier(10, random_state=0, max_time=1e-3, training=few).fit(X, y)
+    assert not model.converged_
+    assert log_loss(y, model.predict_proba(X)) < 0.4
+
+
 @pytest.mark.parametrize(
     ("y", "message"),
     [
@@ -233,6 +243,54 @@ def test_a_time_limit_is_kept() -> None:
 def test_labels_that_cannot_be_used_are_refused(y: np.ndarray, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         CVGPClassifier().fit(np.arange(40.0).reshape(20, 2), y)
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        np.array([0, 1] * 20, dtype=object),
+        pd.Series([0, 1] * 20, dtype="Int64"),
+        pd.Series([0, 1] * 20, dtype="category"),
+        [0, 1] * 20,
+    ],
+    ids=["objects", "Int64", "category", "list"],
+)
+def test_whole_numbers_in_any_container_are_classes(y: Any) -> None:
+    X = np.tile([[0.0], [1.0]], (20, 1)) + np.linspace(0, 0.1, 40)[:, None]
+    model = CVGPClassifier(5, random_state=0).fit(X, y)
+    assert model.classes_.tolist() == [0, 1]
+    assert model.classes_.dtype.kind == "i"
+    assert model.score(X, [0, 1] * 20) == 1.0
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        [np.nan, *["a", "b"] * 20],
+        np.array([None, *[False, True] * 20]),
+        pd.Series([None, *[0, 1] * 20], dtype="Int64"),
+        pd.Series([None, *[False, True] * 20], dtype="boolean"),
+        pd.Series([None, *["a", "b"] * 20], dtype="string"),
+    ],
+    ids=["list of text", "objects", "Int64", "boolean", "string"],
+)
+def test_a_missing_label_in_any_container_is_no_class(y: Any) -> None:
+    X = np.arange(41.0)[:, None] % 7
+    with pytest.warns(CVGPWarning, match="missing in 1 of"):
+        model = CVGPClassifier(5, random_state=0).fit(X, y)
+    assert len(model.classes_) == 2
+    assert model.n_rows_ == 40
+
+
+def test_labels_of_several_types_are_refused() -> None:
+    with pytest.raises(InvalidTypeError, match=r"several types \(int, str\)"):
+        CVGPClassifier().fit(np.arange(40.0)[:, None], [1, "one"] * 20)
+
+
+def test_dates_are_no_labels() -> None:
+    days = np.array(["2026-01-01", "2026-01-02"], dtype="datetime64[D]")
+    with pytest.raises(InvalidTypeError, match="y holds dates"):
+        CVGPClassifier().fit(np.arange(40.0)[:, None], np.tile(days, 20))
 
 
 def test_too_many_classes_files_and_subclasses_are_refused(tmp_path: Path) -> None:

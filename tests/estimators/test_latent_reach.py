@@ -131,8 +131,37 @@ def test_all_rows_of_a_table_that_is_read_in_parts_are_checked(tmp_path: Path, m
             CVGPRegressor(likelihood="poisson").fit(
                 read_table(tmp_path / "bad.csv", "claims", drop="kind", exposure="years")
             )
-    with pytest.raises(InvalidInputError, match="groups needs all rows in the memory"):
-        CVGPClassifier().fit(tmp_path / "table.csv", "kind", groups="years")
+
+
+@pytest.mark.parametrize("target", ["claims", "kind"])
+def test_groups_of_a_table_that_is_read_in_parts_are_left_out_whole(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, person = np.random.default_rng(1), np.arange(1600) // 10
+    x = own.uniform(-2, 2, (160, 2))[person] + 0.05 * own.normal(size=(1600, 2))  # inputs tell persons apart
+    f = x[:, 0] + 0.7 * own.normal(size=160)[person]
+    kind = np.where(f + 0.5 * own.normal(size=1600) > 0, "y", "x")
+    frame = pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "person": person, "claims": own.poisson(np.exp(f)), "kind": kind})
+    old, new = frame[person < 80], frame[person >= 80]
+    old.sample(frac=1.0, random_state=0).to_csv(tmp_path / "table.csv", index=False)
+    options: dict[str, Any] = {"random_state": 0, "training": TrainingOptions(heuristics=Heuristics(latent_rows=300))}
+
+    def fitted() -> Any:
+        table = read_table(tmp_path / "table.csv", target, features=["a", "b"], groups="person")
+        if target == "kind":
+            return CVGPClassifier(12, **options).fit(table)
+        return CVGPRegressor(12, likelihood="poisson", **options).fit(table)
+
+    whole = fitted()
+    monkeypatch.setattr("cvgp.tables.stream.IN_MEMORY_BYTES", 10)
+    parts = fitted()
+    assert parts.n_rows_ == pytest.approx(whole.n_rows_, rel=0.3)
+    if target == "kind":
+        p = parts.predict_proba(new[["a", "b"]])[np.arange(len(new)), (new["kind"] == "y").astype(int)]
+        assert -parts.left_out_log_loss_ == pytest.approx(np.log(p).mean(), abs=0.15)
+    else:
+        density = parts.log_predictive_density(new[["a", "b"]], new["claims"]).mean()
+        assert density - 0.4 < parts.left_out_log_density_ < density + 0.15
 
 
 def test_a_likelihood_of_gpytorch_is_fitted_stored_and_given_again(tmp_path: Path) -> None:

@@ -317,6 +317,7 @@ def test_a_time_limit_ends_the_fit_early() -> None:
         ("poisson", [1, 2, -1, 4], "whole numbers of at least 0; got -1"),
         ("negative_binomial", [1, 2, 0.5, 4], "got 0.5"),
         ("gamma", [1, 2, 0, 4], "above 0; got 0"),
+        ("gamma", [1, 2, 1e200, 4], "another unit"),
         ("beta", [0.1, 1.0, 0.5, 0.0], "got 1 in row 2; 2 of 4 rows"),
         ("poisson", [[1, 2], [3, 4], [5, 6], [7, 8]], "one output, and y has 2"),
     ],

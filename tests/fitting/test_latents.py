@@ -1,5 +1,7 @@
 """Sites of any likelihood: fixed points, monotone steps, and the Gaussian as a special case."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 import torch
@@ -9,19 +11,24 @@ from torch import Tensor
 from cvgp.coreset import Coreset
 from cvgp.data.rows import Rows
 from cvgp.data.source import MemorySource
+from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.latents import (
+    LatentFit,
     Latents,
     SitesObjective,
+    Stream,
     _with_best_scale,
     fit_latents,
     multiply_variance,
     solve_sites,
 )
-from cvgp.fitting.monitor import Run
+from cvgp.fitting.monitor import Budget, Clock, FitLog, Run
 from cvgp.gp import likelihoods as lk
 from cvgp.gp.bounds.elbo import marginals
 from cvgp.gp.kernels import gaussian_likelihood, kernel_matrices, make_kernel
 from cvgp.gp.model import CVGP
+from cvgp.optim import Status
+from cvgp.parallel.group import ALONE
 
 KINDS = {
     "bernoulli": (lk.Bernoulli(), lambda f, rng: (rng.uniform(size=len(f)) < 1 / (1 + np.exp(-2 * f))).astype(float)),
@@ -174,3 +181,23 @@ def test_a_likelihood_of_gpytorch_is_fitted() -> None:
         f = fit.latents.first.posterior(rows.x).mean
     truth = torch.sin(rows.x[:, 0]) + 0.3 * rows.x[:, 1]
     assert torch.corrcoef(torch.stack([truth, f]))[0, 1] > 0.9
+
+
+def test_a_time_limit_ends_the_passes_over_all_rows_after_the_first() -> None:
+    latents, rows = problem("poisson", 600)
+    passes, seconds = [0], iter(range(10**9))
+
+    def blocks() -> Iterator[Rows[Tensor]]:
+        passes[-1] += 1
+        yield rows
+
+    def fitted(max_time: float | None) -> LatentFit:
+        passes.append(0)
+        budget = Budget(max_time, Clock(lambda: float(next(seconds))))
+        run = Run(budget, FitLog(), Heuristics())
+        return fit_latents(latents.copied(), rows, run, most_rows=200, every=Stream(blocks, ALONE))
+
+    hurried, free, in_time = (fitted(limit) for limit in (0.5, None, 1e6))
+    assert passes[1] == 1 < passes[2] == passes[3]
+    assert (hurried.is_partial, hurried.result.status) == (True, Status.TIME_LIMIT)
+    assert (in_time.is_partial, in_time.bound) == (False, free.bound)

@@ -84,18 +84,18 @@ def estimator(group: Group, **parameters: Any) -> dict[str, Any]:
     }
 
 
-def counts(group: Group) -> dict[str, Any]:
+def counts(group: Group, groups: Any = None) -> dict[str, Any]:
     """A fit to counts in memory, the same everywhere."""
     data = make_source(ROWS, dims=2, frequency=1.0).data
     y = np.random.default_rng(0).poisson(np.exp(data.y.numpy()))
-    model = cvgp.CVGPRegressor(10, likelihood="poisson", random_state=0).fit(data.x.numpy(), y)
+    model = cvgp.CVGPRegressor(10, likelihood="poisson", random_state=0).fit(data.x.numpy(), y, groups=groups)
     return {"mean": model.predict(data.x.numpy()), "elbo": model.elbo_, "rows": model.n_rows_}
 
 
-def classes(folder: Path) -> dict[str, Any]:
+def classes(folder: Path, groups: str | None = None) -> dict[str, Any]:
     """A fit to classes in files, of which each process reads its own parts; a sample teaches the kernel."""
     training = TrainingOptions(heuristics=Heuristics(latent_rows=500))
-    table = cvgp.read_table(folder, "kind", on_bad_rows="skip")
+    table = cvgp.read_table(folder, "kind", groups=groups, on_bad_rows="skip")
     model = cvgp.CVGPClassifier(10, random_state=0, training=training).fit(table)
     grid = pd.DataFrame({"a": GRID.numpy()[:, 0], "y": np.linspace(-1.0, 3.0, len(GRID))})
     return {"mean": model.predict_proba(grid), "elbo": model.elbo_, "rows": model.n_rows_, "prior": model.class_prior_}
@@ -193,7 +193,9 @@ CASES: dict[str, Callable[[Group, Path], dict[str, Any]]] = {
     "neighbors-blocks": lambda g, t: consulting(g, dims=6),
     "estimator-any-seed": lambda g, t: estimator(g, max_iter=10),
     "counts": lambda g, t: counts(g),
+    "counts-groups": lambda g, t: counts(g, np.arange(ROWS) // 10),
     "classes": lambda g, t: classes(t / "parts"),
+    "classes-groups": lambda g, t: classes(t / "persons", groups="person"),
     "table-parts": lambda g, t: fit_table(t / "parts"),
     "table-one-part": lambda g, t: fit_table(t / "one-part"),
     "table-groups": lambda g, t: fit_table(t / "persons", groups="person"),

@@ -137,7 +137,7 @@ def test_intervals_of_a_table_in_files_are_as_wide_as_by_one_process(results: Re
         assert first["rows"] < 450  # rows of one person count less
 
 
-@pytest.mark.parametrize("case", ["counts", "classes"])
+@pytest.mark.parametrize("case", ["counts", "counts-groups", "classes", "classes-groups"])
 def test_latent_values_are_those_of_one_process(results: Results, case: str) -> None:
     alone, first, _ = results(case)
     for name in ("elbo", "rows"):

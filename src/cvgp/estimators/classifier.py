@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from cvgp.coreset import Coreset, refuse_masked
 from cvgp.data.rows import Rows
-from cvgp.errors import InvalidInputError, optional_packages
+from cvgp.errors import InvalidInputError, InvalidTypeError, optional_packages
 from cvgp.estimators import inputs
 from cvgp.estimators.class_updates import ClassUpdatingMixin
 from cvgp.estimators.display import PageMixin
@@ -300,16 +300,12 @@ class CVGPClassifier(WithTraining, PageMixin, ExplainMixin, ClassUpdatingMixin, 
 
     def _coded(self, y: Any) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """The classes, and which of them each row has; -1 where its label is missing."""
-        refuse_masked("y", y)
-        values = y.detach().cpu().numpy() if isinstance(y, torch.Tensor) else y
-        with inputs.errors_of_cvgp():
-            values = column_or_1d(values, warn=True)
-            is_known = np.array([value is not None and value == value for value in values.tolist()], dtype=np.bool_)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # many classes are refused below
-                check_classification_targets(values[is_known])
-        codes = np.full(len(values), -1)
-        classes, codes[is_known] = np.unique(values[is_known], return_inverse=True)
+        labels, is_known = _labels(y)
+        with inputs.errors_of_cvgp(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # many classes are refused below
+            check_classification_targets(labels)
+        codes = np.full(len(is_known), -1)
+        classes, codes[is_known] = np.unique(labels, return_inverse=True)
         check_number_of_classes(len(classes))
         return classes, codes
 
@@ -371,3 +367,32 @@ class CVGPClassifier(WithTraining, PageMixin, ExplainMixin, ClassUpdatingMixin, 
         weight = of_class[rows.y[:, 0].astype(np.int64)]
         weight = weight if rows.sample_weight is None else weight * rows.sample_weight
         return rows._replace(sample_weight=weight).take(weight > 0.0)
+
+
+def _labels(y: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """The labels that are known, as an array of their own type, and which rows [n] have one."""
+    refuse_masked("y", y)
+    is_list = isinstance(y, list | tuple)
+    values = y.detach().cpu().numpy() if isinstance(y, torch.Tensor) else y
+    if is_list or not isinstance(getattr(values, "dtype", None), np.dtype | None):
+        # Otherwise a missing label may become text, or change the type of the others.
+        values = np.array(values, dtype=object)
+    with inputs.errors_of_cvgp():
+        values = column_or_1d(values, warn=True)
+        if values.dtype.kind in "mM":
+            raise InvalidTypeError("y holds dates or times, and classes are text, numbers, or true and false.")
+        is_known = np.array([_is_known(value) for value in values.tolist()], dtype=np.bool_)
+        labels = values[is_known]
+        is_text = [isinstance(value, str) for value in labels.tolist()]
+        if labels.dtype != object or (all(is_text) and not is_list):
+            return labels, is_known
+        if any(is_text) and not all(is_text):
+            kinds = ", ".join(sorted({type(value).__name__ for value in labels}))
+            raise InvalidTypeError(f"y has labels of several types ({kinds}); give all of them as text, or as numbers.")
+        return np.array(labels.tolist()), is_known  # scikit-learn does not look into objects
+
+
+def _is_known(label: Any) -> bool:
+    """Whether a label is neither None nor NaN, which is not equal to itself, nor pandas' NA, of which that is open."""
+    equal = label == label
+    return label is not None and isinstance(equal, bool | np.bool_) and bool(equal)

@@ -250,6 +250,11 @@ def as_table(
 
 def numbers(name: str, values: Any) -> Array:
     """Values as numbers, NaN where one is missing."""
+    if getattr(getattr(values, "dtype", None), "kind", None) in ("M", "m"):
+        raise InvalidTypeError(
+            f"{name} must hold numbers, and it holds dates or times. Count units of time since some day: "
+            f"({name} - {name}.min()) / np.timedelta64(1, 'D')."
+        )
     try:
         if hasattr(values, "to_numpy") and hasattr(values, "isna"):
             return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import partial
@@ -496,8 +496,11 @@ def refuse_transform(target: str) -> None:
         )
 
 
-def weigh_groups(table: TrainingTable, run: Run) -> TrainingTable:
-    """A table that is read in parts, whose rows count less the more there are in their group, if that helps."""
+def weigh_groups(table: TrainingTable, run: Run, linked: Callable[[Rows[Array]], Rows[Array]]) -> TrainingTable:
+    """A table that is read in parts, whose rows count less the more there are in their group, if that helps.
+
+    Rows of groups are alike on the scale of f, to which `linked` takes their observations.
+    """
     sizes = table.group_sizes.sizes
     check_groups(len(sizes))
     if sizes.max() > LARGEST_GROUP:
@@ -507,7 +510,7 @@ def weigh_groups(table: TrainingTable, run: Run) -> TrainingTable:
             "which predicts new groups about as well."
         )
     some = table.whole_groups(2 * run.rows(run.heuristics.sample_rows), run.rng("groups"))
-    return table.with_correlation(learn_correlation(merge_copies(some), run))
+    return table.with_correlation(learn_correlation(merge_copies(linked(some)), run))
 
 
 def table_data(

@@ -14,7 +14,7 @@ from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.importance import seconds_for_importance
 from cvgp.estimators.training_summary import ROWS_TO_DRAW_FROM
 from cvgp.fitting.decisions import Choice, Decisions
-from cvgp.fitting.kinds import LATENT_SOLVER, fit_kind
+from cvgp.fitting.kinds import LATENT_SOLVER, fit_kind, linked_rows
 from cvgp.fitting.monitor import as_columns
 from cvgp.fitting.options import ModelOptions, Number, TrainingOptions
 from cvgp.fitting.prepare import decide_trends, merge_copies
@@ -60,22 +60,22 @@ def fit_latent_values(
     begun = inputs.begin_fit(estimator, training, pinned, given, groups)
     run, table = begun.run, begun.table
     in_parts = table is not None and not table.fits_in_memory
-    if begun.has_groups and (in_parts or group.world > 1):
-        raise InvalidInputError(
-            "For classes, counts and other likelihoods, groups needs all rows in the memory of one process; fit a "
-            "sample of whole groups, in one process."
-        )
     with limited_threads(begun.n_jobs):
         whole = None if in_parts else inputs.training_rows(estimator, table, **given, groups=begun.groups)
-        rows = table.common_sample if whole is None else whole
-        dates = decide_trends(rows, begun.trends, run.choosing(begun.settings.checkpoint_dir), pinned)
-        table, rows = begun.without_trends(estimator, dates, rows)
         # What was observed, without the inputs: of all rows that this process can see.
-        pieces = [rows] if whole is not None else [part for part, _ in table.rows.cell_blocks()]
+        pieces = [whole] if whole is not None else [part for part, _ in table.rows.cell_blocks()]
         seen = Rows[Array].join([observed(part)._replace(x=part.x[:, :0]) for part in pieces])
         if seen.exposure is not None:
             inputs.check_exposure(seen.exposure, len(seen.x))
         counted = looked_at(seen, group if in_parts else ALONE)
+        choosing = run.choosing(begun.settings.checkpoint_dir)
+        if whole is None and begun.has_groups:
+            table = inputs.weigh_groups(table, choosing, lambda some: linked_rows(observed(some), likelihood))
+            rows = table.whole_groups(run.heuristics.latent_rows, run.rng("whole groups"))
+        else:
+            rows = table.common_sample if whole is None else whole
+        dates = decide_trends(rows, begun.trends, choosing, pinned)
+        table, rows = begun._replace(table=table).without_trends(estimator, dates, rows)
         rows = merge_copies(counted(observed(rows)))
         unit = likelihood.unit(rows.y[:, 0])
 

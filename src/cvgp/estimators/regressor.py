@@ -245,7 +245,7 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ExplainMixin,
                 if training.solver != "paper":
                     table, apart = draw_audit_of_table(table, run.heuristics, run.rng("audit"))
                 if begun.has_groups:
-                    table = inputs.weigh_groups(table, choosing)
+                    table = inputs.weigh_groups(table, choosing, lambda rows: rows)
                 dates = decide_trends(table.common_sample, begun.trends, choosing, pinned)
                 (table,) = begun._replace(table=table).without_trends(self, dates)
                 audited = apart and table.features(apart)

@@ -22,6 +22,7 @@ from torch import Tensor
 from cvgp.data.rows import Array, Rows
 from cvgp.data.scaling import Scaling, learn_warped_scaling
 from cvgp.data.source import MemorySource
+from cvgp.errors import CVGPWarning
 from cvgp.fitting.checkpoint import open_checkpoint
 from cvgp.fitting.compare import STANDARD_ERRORS, Scores, compare, folds_of, weight_of
 from cvgp.fitting.decide import Begun, Request, decide, start_to_json
@@ -64,23 +65,21 @@ def fit_kind(
 ) -> KindFit:
     """Fit latent values to rows, whose y `[n, 1]` the likelihood describes; copies are merged into one row.
 
-    If there are more rows than fit into memory, `rows` are a sample, and `blocks` gives all of this process.
+    If there are more rows than fit into memory, `rows` are a sample, and `blocks` gives all of this process. Rows of
+    groups then have their weights already.
     """
     h, begin, folder = run.heuristics, run.budget.seconds, settings.checkpoint_dir
     if options.private:
         check_rows(len(rows.x), options.n_coreset)
     check_fingerprints(rows.x, options.kernel)
     choosing = run.choosing(folder)
-    weight = np.ones(len(rows.x)) if rows.sample_weight is None else rows.sample_weight
-    exposure = 1.0 if rows.exposure is None else np.average(rows.exposure, weights=weight)
-    usual = rows.y[:, 0] if rows.exposure is None else rows.y[:, 0] * exposure / rows.exposure
-    start_y = likelihood.linked(usual).reshape(len(rows.x), -1)
-    of_classes = isinstance(likelihood, Classes)
+    weight, exposure = _weights(rows), _mean_exposure(rows)
+    linked, of_classes = linked_rows(rows, likelihood), isinstance(likelihood, Classes)
     if not of_classes:
         # A regression without any noise would begin with huge scales, and with fewer points than they need.
-        start_y = start_y + LEAST_NOISE * start_y.std() * run.rng("linked").standard_normal(start_y.shape)
-    linked = rows._replace(y=start_y, exposure=None)
-    if linked.cluster is not None:
+        noise = LEAST_NOISE * linked.y.std() * run.rng("linked").standard_normal(linked.y.shape)
+        linked = linked._replace(y=linked.y + noise)
+    if linked.cluster is not None and blocks is None:
         linked = weigh_clusters(linked, learn_correlation(linked, choosing))
         rows = rows._replace(sample_weight=linked.sample_weight)
     warp, warp_choice = decide_warp(linked, options, choosing, pinned)
@@ -129,9 +128,26 @@ def fit_kind(
         own: Any = {"widen": wider, "every": every, "checkpoint": checkpoint, "keep_apart": spread}
         found = fit_latents(latents, scaled, run, most_rows=h.latent_rows, **own)
     if run.group.rank == 0:
+        if found.is_partial:
+            text = "max_time ended the fit before the coreset was solved for with all rows; give it more time."
+            warnings.warn(text, CVGPWarning, stacklevel=4)
         _warn_if_simpler_is_better(found, likelihood, run)
     solver = Choice(LATENT_SOLVER, None, "", {}, run.budget.seconds - begin)
     return KindFit(found, scaling, replace(decisions, solver=solver))
+
+
+def linked_rows(rows: Rows[Array], likelihood: Likelihood) -> Rows[Array]:
+    """Rows with observations [n, L] on the scale of f, those of counts for the mean exposure."""
+    usual = rows.y[:, 0] if rows.exposure is None else rows.y[:, 0] * _mean_exposure(rows) / rows.exposure
+    return rows._replace(y=likelihood.linked(usual).reshape(len(rows.x), -1), exposure=None)
+
+
+def _mean_exposure(rows: Rows[Array]) -> float:
+    return 1.0 if rows.exposure is None else float(np.average(rows.exposure, weights=_weights(rows)))
+
+
+def _weights(rows: Rows[Array]) -> Array:
+    return np.ones(len(rows.x)) if rows.sample_weight is None else rows.sample_weight
 
 
 class _Trials(NamedTuple):

@@ -22,7 +22,7 @@ from cvgp.data.rows import Array, Rows
 from cvgp.data.source import MemorySource
 from cvgp.fitting.checkpoint import LBFGS_FILE, Checkpoint
 from cvgp.fitting.compare import Scores, compare, members, weight_of
-from cvgp.fitting.monitor import Phase, Run
+from cvgp.fitting.monitor import Phase, Run, evaluation_seconds
 from cvgp.fitting.privacy import apart
 from cvgp.gp.bounds import Statistics, gather_whitened
 from cvgp.gp.bounds.elbo import marginals
@@ -44,7 +44,7 @@ from cvgp.optim import Progress, Result, Status, minimize_lbfgs, read_vector, wr
 from cvgp.parallel.group import Group, sum_of
 from cvgp.runtime import threads_for
 
-PHASE = "sites"
+PHASE, LAST_PHASE = "sites", "sites of all rows"
 NO_NOISE = 1e-10  # the model's own constant, since each row has a noise variance of its own
 NOISE_FLOOR = 1e-12
 SHORTEST_STEP = 1.0 / 64.0
@@ -212,6 +212,7 @@ class Solved(NamedTuple):
     weight: float  # of all rows
     precision: Tensor  # [L], the mean over rows
     sums: list[Statistics]  # of targets minus the constants
+    ended: Status | None = None  # what has ended the passes over the rows too early
 
 
 class OldSites(NamedTuple):
@@ -245,11 +246,12 @@ def solve_sites(
     fresh: bool = False,
     begin: Solved | None = None,
     old: OldSites | None = None,
+    watch: Phase | None = None,
 ) -> Solved:
     """Find the sites at the present kernel and pseudo-inputs, in place, by steps that never lower the bound.
 
     A fresh search starts from the prior; others start from the present sites, or from the sums of fewer rows. Old sites
-    stand for rows beside the given ones.
+    stand for rows beside the given ones. A `watch` may end the passes after the first one.
     """
     models, likelihood = latents.models, latents.likelihood
     with threads_for(float(len(models[0].X_c)) ** 2 * CHUNK_ROWS):
@@ -302,8 +304,15 @@ def solve_sites(
 
         points = None if fresh else _present(models, matrices) if begin is None else full_step(begin, None)
         here = evaluate(points)
-        for _ in range(steps):
+        for number in range(steps):
             there, share = full_step(here, points), 1.0
+            if watch is not None and points is not None:
+                ended = watch(Progress(number + 1, -here.value / here.weight, math.nan))
+                if ended is not None:
+                    here = here._replace(ended=ended)
+                    if number == 0 and begin is not None:
+                        points = there  # the sums of all rows are worth more than a bound that has been checked
+                    break
             start = points or _Points(torch.zeros_like(there.alpha), SMALLEST_SHARE * there.w)
             new = evaluate(there)
             while new.value < here.value and share > SHORTEST_STEP:
@@ -359,11 +368,11 @@ def _with_best_scale(latents: Latents, rows: Source, found: Solved, run: Run) ->
     return latents, found
 
 
-def widened(latents: Latents, rows: Source, factor: float) -> tuple[Latents, Solved]:
+def widened(latents: Latents, rows: Source, factor: float, watch: Phase | None = None) -> tuple[Latents, Solved]:
     """A copy whose f has a larger prior variance, and the bound there."""
     other = latents.copied()
     multiply_variance(other.first, factor)
-    return other, solve_sites(other, rows, steps=SCALE_STEPS)
+    return other, solve_sites(other, rows, steps=SCALE_STEPS, watch=watch)
 
 
 class LatentFit(NamedTuple):
@@ -375,6 +384,19 @@ class LatentFit(NamedTuple):
     total_weight: float
     rows: Rows[Tensor]  # from which kernel and pseudo-inputs were learned
     left_out: Scores  # of each of them without itself, or without its cluster
+    is_partial: bool  # whether there was no time to solve for the sites with all rows, of which these are some
+
+
+def _leaving_time_for(final: Source, latents: Latents, run: Run) -> Run:
+    """The fit while it learns from some rows: with a time limit, it ends early enough to solve for the sites of all."""
+    budget, h, seconds = run.budget, run.heuristics, math.inf
+    if budget.max_time is None:
+        return run
+    if isinstance(final, MemorySource):  # others are too large to be loaded
+        size, dims = latents.first.X_c.shape
+        one = evaluation_seconds(final.num_rows, size, dims, h)
+        seconds = budget.clock.pace * len(latents.models) * one
+    return run._replace(budget=budget.reserving(min(seconds, h.largest_closing_share * budget.left)))
 
 
 @torch.enable_grad()
@@ -396,6 +418,7 @@ def fit_latents(
     out clearly likelier: the bound, which is loosest for clear classes, prefers too small a variance.
 
     All rows are `every`, if there are more. Each process of a group is given the same rows, and works on its part.
+    A time limit also ends the passes over all rows, after the first one.
     """
     whole = MemorySource(*rows, group=run.group)
     learning = whole.whole_clusters(most_rows, run.rng("latents"))
@@ -411,7 +434,9 @@ def fit_latents(
             latents = with_learned_parameters(latents, learning, run.group)
             found = solve_sites(latents, some, steps=NEXT_STEPS)
         latents, found = _with_best_scale(latents, some, found, run)
-    monitor, value, total = Phase(run, PHASE, MOST_ROUNDS, group=run.group), found.value, found.weight
+    final = some if every is None and len(learning.x) == len(rows.x) else every or whole
+    monitor = Phase(_leaving_time_for(final, latents, run), PHASE, MOST_ROUNDS, group=run.group)
+    value, total = found.value, found.weight
     status, evaluations = Status.CONVERGED if resumed["ended"] else Status.ITERATION_LIMIT, resumed["evaluations"]
     for number in range(MOST_ROUNDS if resumed["ended"] else resumed["rounds"], MOST_ROUNDS):
         objective = SitesObjective(latents, some)
@@ -435,18 +460,22 @@ def fit_latents(
             status = ended
             break
     release(latents.first.kernel, latents.first.likelihood)
-    final = some if every is None and len(learning.x) == len(rows.x) else every or whole
     if keep_apart is not None:
         with torch.no_grad():
             points = latents.first.X_c
             points.copy_(apart(points, keep_apart, lambda: (part.x for part in final.chunks(CHUNK_ROWS)), run))
         found = solve_sites(latents, some, steps=NEXT_STEPS)
-    found = solve_sites(latents, final, steps=FIRST_STEPS, begin=None if final is some else found)
+
+    def watch() -> Phase | None:
+        return None if run.budget.max_time is None else Phase(run, LAST_PHASE, FIRST_STEPS, group=run.group)
+
+    begin = None if final is some else found
+    found = solve_sites(latents, final, steps=FIRST_STEPS, begin=begin, watch=watch())
     if widen not in (None, 1.0):
-        latents, found = widened(latents, final, widen)
+        latents, found = widened(latents, final, widen, watch())
     left_out = left_out_scores(latents, learning, found)
-    while widen is None and run.has_time and isinstance(latents.likelihood, Classes):
-        other, new = widened(latents, final, SCALE_FACTOR)
+    while widen is None and found.ended is None and run.has_time and isinstance(latents.likelihood, Classes):
+        other, new = widened(latents, final, SCALE_FACTOR, watch())
         scores = left_out_scores(other, learning, new)
         if not run.agreed(compare(scores, left_out).is_clear):
             break
@@ -454,8 +483,9 @@ def fit_latents(
     for place, model in enumerate(latents.models):
         # A weight of one stands for a row.
         model.set_site_noise_offset(1.0 / found.precision[place].item() - NO_NOISE)
-    result = Result(status, -found.value / found.weight, evaluations)
-    return LatentFit(latents, found.value, result, found.weight, learning, left_out)
+    result = Result(found.ended or status, -found.value / found.weight, evaluations)
+    is_partial = found.ended is not None and final is not some
+    return LatentFit(latents, found.value, result, found.weight, learning, left_out, is_partial)
 
 
 @torch.no_grad()

@@ -34,6 +34,7 @@ NODES = 20
 DRAWS, DRAWS_OF_FIT = 256, 64
 LEAST_CURVATURE = 1e-6  # of a row: a likelihood that is not log-concave may have a negative one
 LARGEST_LATENT = 300.0  # of an exponent, so that rates stay finite while sites are solved for
+LARGEST_POWER = 100  # of ten, in numbers whose logarithms have to be within that
 SMALLEST_VARIANCE = 1e-8  # of f, for a derivative by differences
 BISECTIONS, SAME = 60, 1e-9
 
@@ -465,6 +466,13 @@ class Gamma(_LogLink):
         """Gamma with the mean exp(f)."""
         rate = self.shape * (-f.clamp(-LARGEST_LATENT, LARGEST_LATENT)).exp()
         return GammaDistribution(self.shape, rate, validate_args=False)
+
+    def check(self, y: Array) -> None:
+        """Also raise for numbers whose logarithms are beyond the range of f."""
+        super().check(y)
+        if np.abs(np.log10(y)).max(initial=0.0) > LARGEST_POWER:
+            known = f"1e-{LARGEST_POWER} to 1e{LARGEST_POWER}; got {y.min():g} to {y.max():g}"
+            raise InvalidInputError(f"likelihood='gamma' needs numbers from {known}. Give y in another unit.")
 
     def is_possible(self, y: Array) -> NDArray[np.bool_]:
         """Above 0."""

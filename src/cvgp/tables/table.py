@@ -429,7 +429,8 @@ class TrainingTable:
 
     def whole_groups(self, count: int, rng: np.random.Generator) -> Rows[Array]:
         """All rows of random groups, about `count` in all processes, the same everywhere."""
-        return _gathered(replace(self.rows, groups=self.group_sizes).whole_groups(count, rng), self.group)
+        rows = replace(self.rows, groups=self.rows.groups or self.group_sizes)
+        return _gathered(rows.whole_groups(count, rng), self.group)
 
     def with_correlation(self, correlation: float) -> TrainingTable:
         """The same rows, which count less the more there are in their group."""
