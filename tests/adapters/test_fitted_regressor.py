@@ -57,6 +57,8 @@ def fitted(kind: str) -> CVGPRegressor:
         rng = np.random.default_rng(3)
         y = y + (20 * np.exp(150 * (X[:, 1] - 0.5)) * rng.standard_normal(y.T.shape)).T
         settings = {"noise": "input-dependent"}
+    if outputs > 1:
+        settings = {**settings, "early_stopping": True}  # after which outputs share a noise
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CVGPWarning)
         return make_regressor(**PLAIN | settings).fit(np.c_[X, np.full(80, 7.0)] if "column" in kind else X, y)

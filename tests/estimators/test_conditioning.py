@@ -44,7 +44,7 @@ def from_scratch(model: CVGPRegressor, X: Array, y: Array, weight: Array | None 
         new = new._replace(noise_variance=gp.noise.beyond_base(new.x))
     rows = append_rows(gp.kept.rows, new)
     kept, _ = adopt_neighbors(found.model_, rows, model.n_neighbors_)
-    found._gp = found._gp.with_model(found.model_, kept)
+    found._gp = found._gp.with_model(found.model_, kept, kept.statistics)
     return found
 
 
@@ -109,7 +109,9 @@ def test_without_neighbours_it_is_the_coreset_s_posterior_in_closed_form(outputs
     (X, y), (X_new, y_new) = waves(150), waves(40, seed=1)
     Y, Y_new = (y, y_new) if outputs == 1 else (np.column_stack([y, X[:, 0]]), np.column_stack([y_new, X_new[:, 0]]))
     known = np.random.default_rng(2).uniform(0.0, 0.1, len(X_new)) if outputs == 1 else None
-    model, points = make_regressor(8, n_neighbors=0, noise="constant", **FIXED).fit(X, Y), waves(20, seed=3)[0]
+    # After early stopping, outputs share a noise.
+    options = {"n_neighbors": 0, "noise": "constant", "early_stopping": outputs > 1}
+    model, points = make_regressor(8, **FIXED | options).fit(X, Y), waves(20, seed=3)[0]
     after = model.condition(X_new, Y_new, noise_variance=known)
     new = model._gp.scaling.tensors(Rows(X_new, Y_new.reshape(len(X_new), -1), None, known))
     with torch.no_grad():

@@ -54,12 +54,15 @@ def test_with_all_rows_as_neighbours_it_is_the_exact_gp(outputs: int, weighted: 
     Y = y if outputs == 1 else np.column_stack([y, np.cos(X[:, 0])])
     model = make_regressor(8, n_neighbors=100, **FIXED).fit(X, Y, sample_weight=weight)
     mean, sd = model.predict(X_new, return_std=True, include_noise=False)
-    expected, cov = exact(model, X, Y, X_new, weight)
-    scale = model._gp.scaling.y_scale
-    np.testing.assert_allclose(mean.reshape(len(X_new), -1), expected, atol=1e-7)
-    np.testing.assert_allclose(sd.reshape(len(X_new), -1), np.sqrt(cov.diagonal())[:, None] * scale, atol=1e-7)
     _, joint = model.predict(X_new, return_cov=True, include_noise=False)
-    np.testing.assert_allclose(joint.reshape(7, 7, -1), cov[:, :, None] * scale**2, atol=1e-6)
+    scale = model._gp.scaling.y_scale
+    for q in range(outputs):
+        # A row of weight w has a w-th of the noise, which is that of its output.
+        own = model.model_.noise.item() / (np.atleast_1d(model.noise_variance_)[q] / scale[q] ** 2)
+        expected, cov = exact(model, X, Y, X_new, own * (np.ones(len(X)) if weight is None else weight))
+        np.testing.assert_allclose(mean.reshape(7, -1)[:, q], expected[:, q], atol=1e-7)
+        np.testing.assert_allclose(sd.reshape(7, -1)[:, q], np.sqrt(cov.diagonal()) * scale[q], atol=1e-7)
+        np.testing.assert_allclose(joint.reshape(7, 7, -1)[:, :, q], cov * scale[q] ** 2, atol=1e-6)
 
 
 def test_known_noise_counts_in_the_rows_that_are_consulted() -> None:

@@ -67,6 +67,7 @@ def _content(estimator: Any) -> bytes:
     spec |= {"exposure": first.exposure, "transform": first.target.name, "likelihood": None, "parameter": 1.0}
     spec |= {"single_output": bool(getattr(estimator, "_single_output", True)), "outlier_share": 0.0}
     if first.likelihood is None:
+        first.need_gaussian("export_numpy", alike=True)
         _add_noise(first, spec, arrays)
     else:
         _add_likelihood(first.likelihood, spec, arrays)

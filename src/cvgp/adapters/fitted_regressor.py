@@ -34,7 +34,7 @@ def fitted_parts(regressor: Any) -> tuple[CVGP, Scaling, InputNoise | None]:
             "are not all numbers, and tensors hold numbers only. Convert the columns to numbers before the fit."
         )
     gp = regressor._gp
-    gp.need_gaussian("from_regressor")
+    gp.need_gaussian("from_regressor", alike=True)
     if gp.target.name != "identity":
         raise InvalidInputError(
             f"The regressor models y after the transform {gp.target.name!r}, which a Gaussian likelihood cannot undo. "

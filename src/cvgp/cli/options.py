@@ -75,7 +75,7 @@ ModelOptions = Annotated[
     OptionsOf(
         CVGPRegressor,
         "What to learn",
-        leave_out=("verbose", "training"),
+        leave_out=("verbose", "training", "missing_targets"),  # the last one is for arrays
         common=("likelihood", "max_time"),
         defaults={"random_state": 0},
     ),

@@ -105,8 +105,8 @@ def examine(found: Predictive, rows: Rows[Array]) -> Examined:
 
 def posterior(result: NoiseFit, data: FitData, dtype: torch.dtype) -> FittedGP:
     """A fit in the units of the data."""
-    own = result.kept, result.noise, data.target, data.outliers
-    return FittedGP(result.solution.model, data.scaling, dtype, *own, rare_share=result.rare_share)
+    own, rare = (result.kept, result.noise, data.target, data.outliers), result.rare_share
+    return FittedGP(result.solution.model, data.scaling, dtype, *own, rare_share=rare, outputs=result.outputs)
 
 
 class Audited(NamedTuple):
@@ -250,8 +250,13 @@ def _left_out(request: Request, fit: Fit) -> tuple[Array, Array]:
     depends on x.
     """
     found = out_of_sample(fit.result, request.data.train, request.run)
-    sd, crossed = (found.f_var + found.known).sqrt(), _cross_fitted(request, fit)
+    sd = (found.f_var + found.known).sqrt()
     residuals, weight, cluster = found.error / sd[:, None], found.weight, found.cluster
+    if (factor := fit.result.factor) is not None:  # each output of a row comes as a row, one after the other
+        residuals, weight = residuals.reshape(-1, len(factor)), len(factor) * weight[:: len(factor)]
+        has_groups = cluster is not None and len(cluster.unique()) < len(weight)  # or else each row is one
+        cluster = cluster[:: len(factor)] if cluster is not None and has_groups else None
+    crossed = None if factor is not None else _cross_fitted(request, fit)
     if crossed is not None:
         errors, sds, cluster = crossed
         residuals = errors / sds[:, None] * (sds.median() / sd.median())

@@ -152,7 +152,7 @@ class ExplainMixin(ImportanceMixin):
         A, masks = (share[:, None, None] * A).reshape(-1, d), masks.reshape(-1, d)
         points = _mixed(Inputs(row.x), columns, np.repeat(others, 2 * d + 2, axis=0), masks)
         covariance = A.T @ Predictive.at(gp, points, each).function_covariance(gp.covariance(points))[:, :, q] @ A
-        values, support = _row_text(table, row, columns), gp.support(row.draws()[0] if row.unknown else row.x)
+        values, support = _row_text(table, row, columns), gp.support(row.draws()[0] if row.unknown else row.x, q)
         return Explanation(*about, values, effects, covariance, error, support, _support_text(support, columns, q))
 
 

@@ -20,13 +20,16 @@ from cvgp.data.scaling import Scaling, no_scaling
 from cvgp.data.source import DataSource
 from cvgp.data.transforms import IDENTITY, TargetTransform
 from cvgp.errors import InvalidInputError
-from cvgp.fitting.neighbors import NeighborRows
+from cvgp.fitting.neighbors import NeighborRows, whitened
+from cvgp.fitting.outputs import make_outputs, model_of, rows_of
 from cvgp.fitting.prepare import check_fingerprints
+from cvgp.gp.bounds import Statistics
 from cvgp.gp.calibration import Calibration
 from cvgp.gp.kernels import cross_matrix, multiply_inside, name_of_kernel, prior_mean, stationary_form
 from cvgp.gp.likelihoods import Likelihood
 from cvgp.gp.model import CVGP
 from cvgp.gp.noise import Contamination, InputNoise, Tails
+from cvgp.gp.outputs import Outputs
 from cvgp.gp.process import CoresetProcess
 from cvgp.gp.stationary import Placed
 from cvgp.gp.vecchia import NeighborProcess
@@ -71,6 +74,7 @@ class FittedGP:
     likelihood: Likelihood | None = (
         None  # of y given f, unless y is f plus noise; predictions above are then those of f
     )
+    outputs: Outputs | None = None  # several with noise of their own
     exposure: str | None = None  # the column of the fit's exposures, empty if that was an array; None without exposures
     indices_of_fit: SobolIndices | None = None
     indices_of_held_rows: SobolIndices | None = None  # by rows or points that the model holds, once asked for
@@ -90,6 +94,27 @@ class FittedGP:
         return self.kept.process(self.model)
 
     @cached_property
+    @torch.no_grad()
+    def _parts(self) -> list[FittedGP]:
+        """Predictions of each output by itself, of outputs with noise of their own."""
+        assert self.outputs is not None, "asked only of outputs with noise of their own"
+        found = list[FittedGP]()
+        processes = [] if self.kept else self.outputs.processes(self.model, whitened(self.model).L_K_inv)
+        for q, c in enumerate(self.outputs.factor):
+            scaling = self.scaling._replace(y_mean=self.scaling.y_mean[[q]], y_scale=self.scaling.y_scale[[q]])
+            noise = self.noise and self.noise.times(c)
+            part = FittedGP(model_of(self.model, q, c), scaling, self.dtype, noise=noise)
+            if self.kept is None:
+                part.process = processes[q]
+            else:
+                part.kept = NeighborRows(rows_of(self.kept.rows, q, c), self.kept.num_neighbors, self.outputs.sums[q])
+                if found:  # what does not depend on outputs is shared
+                    near, first = part._neighbors, found[0]._neighbors
+                    near.index, near._table = first.index, first._table
+            found.append(part)
+        return found
+
+    @cached_property
     def _noise_centers(self) -> Placed | None:
         return None if self.noise is None else self.noise.placed(self._dtype)
 
@@ -101,6 +126,8 @@ class FittedGP:
         """Posterior mean [n, Q]."""
         if isinstance(x, Inputs):
             return mixed_mean(self.mean, x)
+        if self.outputs is not None:
+            return np.hstack([part.mean(x) for part in self._parts])
         if self.kept is not None:
             parts = [_columns(self._neighbor_mean(chunk)) for chunk in self._chunks(x, ROWS_THAT_SHARE)]
         else:
@@ -124,6 +151,9 @@ class FittedGP:
         """Posterior mean, variance of f, and learned noise variance of observations at x, each [n, Q]."""
         if isinstance(x, Inputs):
             return *self.mean_and_variance(x), self.noise_at(x)
+        if self.outputs is not None:
+            mean, f_var, noise = map(np.hstack, zip(*(part.moments(x) for part in self._parts), strict=True))
+            return mean, f_var, noise
         Q = len(self.scaling.y_mean)
         found = np.concatenate([as_array(self._moments(chunk)) for chunk in self._chunks(x)])
         variances = [self._checked(found[:, q : q + 1] * self.scaling.y_scale**2) for q in range(Q, found.shape[1])]
@@ -162,6 +192,8 @@ class FittedGP:
             joint, every = self.covariance(x.x), np.arange(len(x))
             joint[every, every] = np.maximum(joint[every, every], self.mean_and_variance(x)[1])
             return joint
+        if self.outputs is not None:
+            return np.concatenate([part.covariance(x) for part in self._parts], axis=2)
         with torch.no_grad():
             points = self._tensor(x)
             C = self.process(points).covariance_matrix if self.kept is None else self._neighbors.covariance(points)
@@ -170,8 +202,8 @@ class FittedGP:
                 C = root[:, None] * C * root
         return self._checked(C.to(torch.float64).cpu().numpy()[:, :, None] * self.scaling.y_scale**2)
 
-    def support(self, x: Array) -> Support:
-        """What the mean of f is made of at an input, or on average over several [n, D] (§2.1, §9.3)."""
+    def support(self, x: Array, q: int = 0) -> Support:
+        """What the mean of an output of f is made of at an input, or on average over several [n, D] (§2.1, §9.3)."""
         points, factor, own, scaling = self._tensor(x).double(), self.process.factor, self.coreset, self.scaling
         values = [(own.X, own.y.reshape(len(own), -1), _columns(factor.y_c))]
         with torch.no_grad():
@@ -179,8 +211,9 @@ class FittedGP:
             if self.kept is None:
                 K, of_rows = cross_matrix(self.model.kernel, self.model.X_c, points), points.new_zeros(0)
             else:
-                near, eta, phi = self._neighbors.weights(points)
-                K = torch.linalg.solve_triangular(self._neighbors.points.L_K_inv, phi.mT, upper=False)  # [M, n]
+                nearest = self._neighbors if self.outputs is None else self._parts[q]._neighbors
+                near, eta, phi = nearest.weights(points)
+                K = torch.linalg.solve_triangular(nearest.points.L_K_inv, phi.mT, upper=False)  # [M, n]
                 rows, places = near.unique(return_inverse=True)
                 of_rows = torch.bincount(places.reshape(-1), eta.reshape(-1)) / len(points)
                 held = self.in_user_units(self.kept.rows.take(rows))
@@ -189,9 +222,12 @@ class FittedGP:
         X, y, residual = map(np.concatenate, zip(*values, strict=True))
         return Support(X, y, weight, residual * scaling.y_scale, scaling.unscale_y(prior), len(own))
 
-    def with_model(self, model: CVGP, kept: NeighborRows | None = None) -> FittedGP:
-        """Predictions of another model of the same data, in the same units, with the same noise and calibration."""
-        return replace(self, model=model, kept=kept, indices_of_fit=None, indices_of_held_rows=None)
+    def with_model(self, model: CVGP, kept: NeighborRows | None = None, sums: Statistics | None = None) -> FittedGP:
+        """Predictions of another model, with the same units, noise and calibration; `sums` are those of its rows."""
+        outputs = self.outputs
+        if outputs is not None and sums is not None:
+            outputs = make_outputs(model, sums, outputs.factor, kept)
+        return replace(self, model=model, kept=kept, outputs=outputs, indices_of_fit=None, indices_of_held_rows=None)
 
     def noise_at(self, x: Array | Inputs) -> Array:
         """Learned noise variance of observations at x, [n, Q]."""
@@ -203,6 +239,8 @@ class FittedGP:
             return found
         if self.noise is None:
             return np.broadcast_to(self.noise_variance, (len(x), len(self.noise_variance)))
+        if self.outputs is not None:
+            return np.hstack([part.noise_at(x) for part in self._parts])
         with torch.inference_mode():
             parts = [_columns(self.noise.variance(chunk, self._noise_centers)) for chunk in self._chunks(x)]
         return self._checked(np.concatenate(parts) * self.scaling.y_scale**2)
@@ -211,7 +249,8 @@ class FittedGP:
     def noise_variance(self) -> Array:
         """Learned noise variance [Q]; where it depends on x, what a constant would be."""
         own = self.model.noise if self.noise is None else self.noise.constant
-        return own.item() * self.scaling.y_scale**2
+        factor = 1.0 if self.outputs is None else as_array(self.outputs.factor)
+        return np.asarray(factor * own.item() * self.scaling.y_scale**2)
 
     @property
     def tails(self) -> Tails | None:
@@ -281,8 +320,13 @@ class FittedGP:
             return self.target.invert(f)
         return self.likelihood.distribution(torch.as_tensor(f)).mean.numpy()
 
-    def need_gaussian(self, what: str) -> None:
-        """Raise if observations are not f plus noise."""
+    def need_gaussian(self, what: str, *, alike: bool = False, complete: bool = True) -> None:
+        """Raise if observations are not f plus noise; or if outputs are not `alike`, or had missing targets."""
+        if self.outputs is not None and (alike or (complete and self.kept is None and len(self.outputs.sums) > 1)):
+            raise InvalidInputError(
+                f"{what} is not for this model, whose outputs have {'noise of their own' if alike else 'other rows'}. "
+                "Fit it again with all rows, or a model for each output (sklearn.multioutput.MultiOutputRegressor)."
+            )
         if self.likelihood is not None:
             raise InvalidInputError(
                 f"{what} is for likelihood='gaussian', and this model was fitted with likelihood="

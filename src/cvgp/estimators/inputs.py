@@ -83,7 +83,7 @@ def check_training(
     with errors_of_cvgp():
         # Training has the mean of cells that are not known.
         given = _unwrapped("X", x) if reset else _features(check_prediction(estimator, x))
-        y, has_y = _without_gaps(_unwrapped("y", y))
+        y, has_y = _without_gaps(plain := _unwrapped("y", y), partly=False)
         check = partial(validate_data, estimator, ensure_all_finite="allow-nan") if reset else check_X_y
         x, y = check(given, y, multi_output=True, y_numeric=True, dtype=np.float64)
         weight = None if sample_weight is None else check_weight(sample_weight, len(x))
@@ -99,6 +99,15 @@ def check_training(
     known = None if exposure is None else check_exposure(exposure, len(x))
     if groups is not None and len(groups) != len(x):
         raise InvalidInputError(f"groups has {len(groups)} labels, and there are {len(x)} rows. Give each row a label.")
+    if has_y is not None:
+        gaps = np.isnan(numbers("y", plain)).reshape(y.shape)
+        partial_rows = int((gaps.any(axis=1) & has_y).sum())
+        if partial_rows and not (reset and getattr(estimator, "missing_targets", False)):
+            raise InvalidInputError(
+                f"{partial_rows} of {len(y)} rows lack some, but not all, targets. Fit with missing_targets=True to "
+                "learn each output from the rows that have it; otherwise fill the gaps, or leave these rows out."
+            )
+        y = np.where(gaps, np.nan, y)
     data = Rows(x, y, weight, noise, groups, known)
     if has_y is not None:
         data = data.take(has_y)
@@ -352,18 +361,19 @@ def _features(found: Array | Inputs) -> Array:
     return found.x if isinstance(found, Inputs) else found
 
 
-def _without_gaps(y: Any) -> tuple[Any, NDArray[np.bool_] | None]:
-    """Outputs with zeros in rows that lack one, and the rows [n] that have all; None, with y as it is, if all do."""
+def _without_gaps(y: Any, *, partly: bool = True) -> tuple[Any, NDArray[np.bool_] | None]:
+    """Outputs with zeros in gaps, and the rows [n] that have no gap, or unless `partly` any target; None if all do."""
     if y is None or np.asarray(y).dtype.kind == "c":
         return y, None  # scikit-learn's checks say what is wrong
     values = numbers("y", y)
-    has_y = np.asarray(~np.isnan(values).any(axis=tuple(range(1, values.ndim))))  # [n]
-    if has_y.all():
+    if not (gaps := np.isnan(values)).any():
         return y, None
+    has_y = np.asarray(~(gaps.any if partly else gaps.all)(axis=tuple(range(1, values.ndim))))  # [n]
     if not has_y.any():
         raise InvalidInputError(f"Input y contains NaN only: none of its {len(values)} rows has a target.")
-    left_out = f"Left out: the target is missing in {(~has_y).sum()} of {len(has_y)} rows."
-    warnings.warn(left_out, CVGPWarning, stacklevel=5)
+    if not has_y.all():
+        left_out = f"Left out: the target is missing in {(~has_y).sum()} of {len(has_y)} rows."
+        warnings.warn(left_out, CVGPWarning, stacklevel=5)
     return np.nan_to_num(values, nan=0.0, posinf=np.inf, neginf=-np.inf), has_y
 
 

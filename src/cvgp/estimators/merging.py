@@ -127,7 +127,7 @@ def _checked(models: Any) -> list[CVGPRegressor]:
         )
     for model in models:
         check_is_fitted(model)
-        model._gp.need_gaussian("merge")
+        model._gp.need_gaussian("merge", alike=True)
     first = models[0]
     for number, model in enumerate(models[1:], start=2):
         if _columns(model) != _columns(first):

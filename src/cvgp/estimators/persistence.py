@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import asdict
 from dataclasses import fields as dataclass_fields
+from functools import partial
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
@@ -59,6 +60,7 @@ from cvgp.gp.kernels import gaussian_likelihood, make_kernel, name_of_kernel, pr
 from cvgp.gp.likelihoods import LIKELIHOODS, GPyTorchLikelihood, Likelihood, Softmax
 from cvgp.gp.model import CVGP
 from cvgp.gp.noise import Contamination, InputNoise
+from cvgp.gp.outputs import Outputs
 from cvgp.runtime import clean_torch_state
 from cvgp.tables.columns import MOST_CLASSES
 
@@ -206,6 +208,7 @@ def _state(estimator: CVGPRegressor, given: dict[str, Any]) -> dict[str, Any]:
         "rows": None if gp.kept is None else {"n_neighbors": gp.kept.num_neighbors, **_stored_rows(gp.kept.rows)},
         "merged": getattr(estimator, "merged_", None),
         "baselines": None if baselines is None else baselines._asdict(),
+        **({} if gp.outputs is None else {"outputs": gp.outputs.to_state()}),
     }
 
 
@@ -282,6 +285,9 @@ def _restore_gaussian(estimator: Any, fields: Fields, fit: Fields, given: dict[s
     calibration = fields.optional("calibration", fields.part, Calibration.from_state, Q)
     rare_share, dtype = fields.number("rare_share", 0.0, 0.5), DTYPES[fit.text("dtype", DTYPES)]
     estimator._gp = FittedGP(model, scaling, dtype, kept, noise, target, outliers, calibration, rare_share)
+    if "outputs" in fields.values:
+        read = partial(_statistics_from_state, size=M, num_outputs=1)
+        estimator._gp.outputs = fields.part("outputs", Outputs.from_state, estimator._statistics, read)
     estimator._single_output = fit.flag("single_output")
     if estimator._single_output and model.y_c.ndim > 1:
         raise FileFormatError("fit.single_output is not true of the model.")

@@ -548,14 +548,17 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         rng, found = check_seed(random_state), Predictive.at(self._gp, x, exposure)
         if isinstance(found, LatentPredictive):
             return found.sample(self._gp.covariance(x)[:, :, 0], n_samples, rng)
-        scale = self._gp.scaling.y_scale  # outputs share a covariance, but for their scales
-        cov = self._gp.covariance(x)[:, :, 0] + np.diag(self._gp.noise_at(x)[:, 0])
-        L = safe_cholesky(torch.as_tensor(cov / scale[0] ** 2), "predictive covariance").numpy()
-        mean = found.mean
-        draws = np.einsum("nm,mqs->nqs", L, rng.standard_normal((*mean.shape, n_samples)))
+        scale, mean, cov = self._gp.scaling.y_scale, found.mean, self._gp.covariance(x)
+        # Outputs share a covariance, but for their scales, unless they have noise of their own.
+        own = range(1 if self._gp.outputs is None else len(scale))
+        covs = [cov[:, :, q] + np.diag(self._gp.noise_at(x)[:, q]) for q in own]
+        scaled = (torch.as_tensor(one / scale[q] ** 2) for q, one in enumerate(covs))
+        Ls = [safe_cholesky(one, "predictive covariance").numpy() for one in scaled]
+        normal = np.split(rng.standard_normal((*mean.shape, n_samples)), len(own), axis=1)
+        draws = np.hstack([np.einsum("nm,mqs->nqs", L, part) for L, part in zip(Ls, normal, strict=True)])
         if found.shape is not None:
             # Each draw is moved to the same quantile of its own distribution.
-            sd = np.sqrt(cov.diagonal())[:, None, None] / scale[0]
+            sd = np.stack([np.sqrt(one.diagonal()) / scale[q] for q, one in enumerate(covs)], axis=1)[:, :, None]
             draws = sd * found.shape.from_normal(draws / sd)
         errors = draws * scale[:, None] + found.outlier_errors(n_samples, rng)  # [n, Q, n_samples]
         samples = np.stack([self._gp.target.predict(mean + errors[..., i]) for i in range(n_samples)], axis=-1)
@@ -600,7 +603,7 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
     def _known_noise(self, noise_variance: ArrayLike | None, num_rows: int) -> Array:
         if noise_variance is None:
             return np.zeros((num_rows, 1))
-        self._gp.need_gaussian("noise_variance")
+        self._gp.need_gaussian("noise_variance", complete=False)
         if self._gp.target.name != "identity":
             raise InvalidInputError(
                 f"noise_variance is in the units of y squared, and the model describes y by target_transform="

@@ -25,6 +25,7 @@ from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.frames import named_inputs
 from cvgp.estimators.importance import seconds_for_importance
 from cvgp.estimators.latent import check_combination, fit_latent_values
+from cvgp.estimators.missing import begin_with_block
 from cvgp.estimators.predictive import PredictiveMixin
 from cvgp.estimators.training_summary import Baselines, FeatureQuantiles, summarize_features, summarize_rows
 from cvgp.estimators.updating import UpdatingMixin
@@ -94,6 +95,9 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ExplainMixin,
         What the model describes as Gaussian: y, its logarithm, or a learned power of it (Yeo and Johnson, 2000).
         ``auto`` takes a transform if unseen rows are clearly likelier under it and not less accurately predicted.
         Predictions and `elbo_` are those of y all the same. It needs the rows in memory and no known noise.
+    missing_targets : bool
+        Whether rows of arrays may lack some targets (NaN). Each output is then learned, without neighbors, from the
+        rows that have it.
     standardize : bool
         Give every column of X and y mean zero and variance one during the fit; results are in the units of the data.
     private : bool
@@ -151,6 +155,7 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ExplainMixin,
         likelihood: LikelihoodName | GPyTorchObject = "gaussian",
         input_warp: InputWarpName = "auto",
         target_transform: TargetName = "auto",
+        missing_targets: bool = False,
         standardize: bool = True,
         private: bool = False,
         max_time: float | None = None,
@@ -169,6 +174,7 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ExplainMixin,
         self.likelihood = likelihood
         self.input_warp = input_warp
         self.target_transform = target_transform
+        self.missing_targets = missing_targets
         self.standardize = standardize
         self.private = private
         self.max_time = max_time
@@ -199,7 +205,8 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ExplainMixin,
             NaN is a missing value. A frame or an Arrow table may also hold text and dates. A table in files is a path,
             a glob, a folder, a list of paths or a ``pyarrow.dataset.Dataset``; `cvgp.read_table` opens it with options.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs), or the names of columns
-            Outputs share one covariance. With a table, the columns to predict; None if `read_table` has named them.
+            Outputs share one kernel, and each has its own noise. With a table, the columns to predict; None if
+            `read_table` has named them.
         sample_weight : array-like of shape (n_samples,) or the name of a column, optional
             A weight of 100 is 100 copies of a row. Weights that only compare rows should have a mean of one.
         noise_variance : array-like of shape (n_samples,) or the name of a column, optional
@@ -235,7 +242,7 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ExplainMixin,
         options, pinned = inputs.model_options(self, training.solver), Decisions.pinned(decisions)
         given = {"x": X, "y": y, "sample_weight": sample_weight, "noise_variance": noise_variance}
         begun = inputs.begin_fit(self, training, pinned, given, groups)
-        run, settings, table, audited, rows = begun.run, begun.settings, begun.table, None, None
+        run, settings, table, audited, rows, join = begun.run, begun.settings, begun.table, None, None, None
         # A run that may be resumed later, and every process of a group, must make the same choices.
         choosing = run.choosing(settings.checkpoint_dir)
         with limited_threads(begun.n_jobs):
@@ -252,13 +259,15 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ExplainMixin,
                 data = inputs.table_data(table, options, settings, choosing, pinned)
             else:
                 rows = inputs.training_rows(self, table, **given, groups=begun.groups)
+                if np.isnan(rows.y).any():
+                    rows, options, join = begin_with_block(rows, options)
                 if training.solver != "paper":
                     rows, audited = draw_audit(rows, run.heuristics, run.rng("audit"))
                 dates = decide_trends(rows, begun.trends, choosing, pinned)
                 _, rows, audited = begun.without_trends(self, dates, rows, audited)
                 train, held_out = inputs.hold_out(rows, settings, run.rng("validation"))
                 # With groups, what is far off may be a group that is unlike the others. Fingerprints have no distances.
-                look = self.noise == "auto" and training.solver != "paper" and not begun.has_groups
+                look = self.noise == "auto" and training.solver != "paper" and not begun.has_groups and join is None
                 look = look and not is_of_fingerprints(self.kernel)
                 data = memory_data(train, held_out, options, choosing, pinned, audited, look_for_outliers=look)
             if dates is not None:
@@ -286,9 +295,13 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ExplainMixin,
             if self.private:
                 given_x = [part.x for part in (rows, audited) if part is not None]
                 solution = without_rows(found.result.solution, data, given_x, run, in_parts=rows is None)
-                found = found._replace(result=found.result._replace(solution=solution))
-                gp = replace(gp, model=solution.model, calibration=gp.calibration and gp.calibration.pooled(FEWEST))
+                gp = gp.with_model(solution.model, sums=solution.statistics)
+                found = found._replace(result=found.result._replace(solution=solution, outputs=gp.outputs))
+                gp = replace(gp, calibration=gp.calibration and gp.calibration.pooled(FEWEST))
             self._set_results(found, gp, data, run.log)
+            if join is not None:
+                join(self, run.rng("missing targets"))
+                return self
             # A fit that was stopped early is not at the best coreset for its kernel, so no rows are added to it.
             if audited is not None and not settings.early_stopping:
                 self._add_rows(audited, found.result.solution, group, is_exact=found.is_exact)

@@ -55,7 +55,7 @@ def summarize_features(estimator: CVGPRegressor | CVGPClassifier, x: Array, y: A
     """Keep the quantiles of features [n, D] and outputs [n, Q], and the importance of columns."""
     gp = estimator._gp
     estimator.__dict__.pop("_feature_quantiles", None)
-    if not estimator.private and max(np.abs(x).max(), np.abs(y).max()) <= LARGEST:
+    if not estimator.private and max(np.abs(x).max(), np.nanmax(np.abs(y))) <= LARGEST:
         estimator._feature_quantiles = FeatureQuantiles.learn(x, y)
     if gp.kept is None:
         another = gp.with_model(gp.model)  # so that what predictions prepare is not kept with the estimator
@@ -75,7 +75,7 @@ class FeatureQuantiles(NamedTuple):
     def learn(cls, x: Array, y: Array) -> FeatureQuantiles:
         """From rows [N, D] and [N, Q]."""
         short = np.vectorize(lambda value: float(f"{value:.{DIGITS}g}"))
-        quantiles = (np.quantile(x, LEVELS, axis=0), x.mean(axis=0), np.quantile(y, LEVELS, axis=0))
+        quantiles = (np.quantile(x, LEVELS, axis=0), x.mean(axis=0), np.nanquantile(y, LEVELS, axis=0))
         return cls(len(x), *map(short, quantiles))
 
     @classmethod

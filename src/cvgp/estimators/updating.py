@@ -336,7 +336,7 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
         [1.0]
         """
         check_is_fitted(self)
-        self._gp.need_gaussian("condition")
+        self._gp.need_gaussian("condition", alike=self._gp.kept is None)
         if self.private:
             refuse_points("condition")
         gp = self._gp
@@ -387,7 +387,7 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
         (2, 2)
         """
         check_is_fitted(self)
-        self._gp.need_gaussian("calibrate")
+        self._gp.need_gaussian("calibrate", complete=False)
         table = _known_table(self, X, y, None, None, current_group())
         rows = _known_rows(self, X, y, None, None) if table is None else table.load()
         residuals = _predicted(self._gp, rows).residuals(rows.y)
@@ -406,7 +406,7 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
         regular = _regular(gp, merge_copies(rows))
         if not len(regular.x):
             return
-        by_sums = gp.kept is None and not (is_exact and group.world == 1)
+        by_sums = gp.kept is None and not (is_exact and group.world == 1 and gp.outputs is None)
         source, log_slopes = _scaled(gp, regular, group if by_sums else ALONE)
         if by_sums:
             known = solution.model, solution.statistics, solution.bound
@@ -424,7 +424,7 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
 
     def _adopt(self, updated: coresets.Updated, num_rows: float | None = None, log_slopes: float = 0.0) -> None:
         """Take a model with other points or rows; with `num_rows` also its bound, as one on y in its own units."""
-        self._gp = self._gp.with_model(updated.model, updated.kept)
+        self._gp = self._gp.with_model(updated.model, updated.kept, updated.statistics)
         self._statistics = updated.statistics
         if num_rows is not None:
             self._set_bound(updated.bound, num_rows, log_slopes)
@@ -632,7 +632,7 @@ def quality_by_size(
             resized = coresets.grow_model(present.model, source, size, np.random.default_rng(seed))
             bound = resized.bound
         seconds = time.perf_counter() - start
-        predicted = Predictive.at(gp.with_model(resized.model), scored.x)
+        predicted = Predictive.at(gp.with_model(resized.model, None, resized.statistics), scored.x)
         rmse = metrics.rmse(scored.y.ravel(), predicted.moments.mean.ravel())
         density = float(predicted.log_density(scored.y).mean())
         found.append((len(resized.model.X_c), bound / source.total_weight - log_scale, rmse, density, seconds))

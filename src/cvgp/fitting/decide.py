@@ -38,9 +38,10 @@ from cvgp.fitting.neighbors import (
     neighbors_are_affordable,
     reason_against_neighbors,
 )
-from cvgp.fitting.noise import NoiseFit, fit_noise
+from cvgp.fitting.noise import NoiseFit, fit_noise, with_outputs
 from cvgp.fitting.noise_map import NoiseRecipe, constant_noise_scores, noise_scores
 from cvgp.fitting.options import InitName, ModelOptions, TrainingOptions
+from cvgp.fitting.outputs import learn_factors, learn_near_factors
 from cvgp.fitting.prepare import FitData
 from cvgp.fitting.sample import Start
 from cvgp.fitting.size import begin_model, choose_size, exact_is_affordable
@@ -122,7 +123,8 @@ def _fit(request: Request, checkpoint: Checkpoint | None, *, may_shrink: bool = 
             training,
             checkpoint=checkpoint,
             validation=data.held_out,
-            may_shrink=may_shrink and options.n_coreset is None,
+            # Fewer points may be too few for an output that has less noise than the others.
+            may_shrink=may_shrink and options.n_coreset is None and len(data.scaling.y_mean) == 1,
         )
         finished = NoiseFit(solution)
         if settings.max_iter is None and solution.result.status is not Status.INTERRUPTED:
@@ -130,11 +132,15 @@ def _fit(request: Request, checkpoint: Checkpoint | None, *, may_shrink: bool = 
     decisions, size = begun.decisions, len(solution.model.X_c)
     if size < len(begun.model.X_c):  # an exact GP that needs only some of its rows
         decisions = decisions.revised("n_coreset", taken=f"all rows, then {size} points kept")
+    if len(data.scaling.y_mean) > 1 and not settings.early_stopping:
+        model, near = solution.model, finished.kept
+        learned = learn_factors(model, source, solution.statistics)[0] if near is None else None
+        finished = finished._replace(factor=learned if near is None else learn_near_factors(model, near, run))
     if learns_noise and data.outliers is None:
         # The probability of what n rows have not shown, by the rule of succession (Laplace, 1814).
         finished = finished._replace(rare_share=1.0 / (source.total_weight + 2.0))
     finished, choice = _decide_noise(request, finished, learns_noise=learns_noise)
-    return Fit(finished, decisions.with_choice("noise", choice))
+    return Fit(with_outputs(finished, source.group), decisions.with_choice("noise", choice))
 
 
 class Begun(NamedTuple):

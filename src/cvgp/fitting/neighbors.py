@@ -357,11 +357,11 @@ def near_scores(model: CVGP, rows: Rows[Tensor], count: int, h: Heuristics) -> S
     first = begin_of_cluster(rows, N - min(h.judging_rows, math.ceil(h.judged_neighbor_share * N)))
     late = torch.arange(first, N, device=rows.x.device)
     near = without_copies(rows, RowIndex(model.kernel, rows.x, rows.cluster).earlier(count, first), late)
-    return constant_noise_scores(model, _residuals_given(near, model, rows, late))
+    return constant_noise_scores(model, residuals_given(near, model, rows, late))
 
 
 @torch.no_grad()
-def _residuals_given(near: Tensor, model: CVGP, rows: Rows[Tensor], queries: Tensor) -> Residuals:
+def residuals_given(near: Tensor, model: CVGP, rows: Rows[Tensor], queries: Tensor) -> Residuals:
     """Residuals of some rows `[n]` given their neighbors `[n, k]` alone."""
     points, data = no_points(model.kernel, rows.x), ordered(model, rows)
     found = [(part.eta_y, part.v) for _, part in vecchia_blocks(points, data, queries, near)]
@@ -401,7 +401,7 @@ def vecchia_fit(
         if step == steps // 2 and rows.noise_variance is None:
             # With a constant noise, the few noisiest rows would dominate the kernel.
             some = drawn[torch.randperm(len(drawn), generator=generator)[: h.noise_rows_to_choose]]
-            noise = relative_noise(found, _residuals_given(near[some], found, rows, some), rows.x, run)
+            noise = relative_noise(found, residuals_given(near[some], found, rows, some), rows.x, run)
             objective.rows = rows._replace(sample_weight=weight_of(rows) / noise)
         objective.batch = batches[step]
         return objective.value_and_backward(-1.0 / total) + prior.value_and_backward(-1.0 / total)

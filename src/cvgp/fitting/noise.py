@@ -7,6 +7,7 @@ with the noise of each row. This is kept if unseen rows are clearly more likely 
 
 import math
 from copy import deepcopy
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -47,12 +48,14 @@ from cvgp.fitting.noise_map import (
     noise_features,
     prior_variance,
 )
+from cvgp.fitting.outputs import make_outputs, model_of, over_outputs, rows_of, sums_of
 from cvgp.fitting.sample import take_observations, two_parts
 from cvgp.fitting.solve import Solution, all_rows, exact_bound, is_exact_gp, set_site_noise
-from cvgp.gp.bounds import solve_titsias
+from cvgp.gp.bounds import Statistics, solve_titsias
 from cvgp.gp.kernels import NOISE_FLOOR, multiply_inside
 from cvgp.gp.model import CVGP
 from cvgp.gp.noise import InputNoise
+from cvgp.gp.outputs import Outputs
 from cvgp.objectives import CHUNK_ROWS, statistics_and_gain
 from cvgp.parallel.group import Group
 from cvgp.runtime import threads_for
@@ -70,6 +73,8 @@ class NoiseFit(NamedTuple):
     recipe: NoiseRecipe | None = None
     candidates: dict[str, Scores] = {}  # noqa: RUF012 - never changed
     rare_share: float = 0.0  # of observations with errors far beyond those seen
+    factor: Tensor | None = None  # [Q], of the noise of several outputs
+    outputs: Outputs | None = None  # what their predictions need
     simpler: "NoiseFit | None" = None  # what this fit was made from: not re-weighted, or with a constant noise
 
 
@@ -140,6 +145,12 @@ def out_of_sample(fit: NoiseFit, source: DataSource, run: Run) -> Residuals:
     rng, model = np.random.default_rng(run.seed), fit.solution.model
     found, _ = _view(fit, source, run.heuristics.noise_rows, run.heuristics, rng).residuals(fit)
     found = found.take(found.weight > 0)
+    if fit.factor is not None:  # residuals are in units of the roots of the factors
+        c = fit.factor.repeat(len(found.x) // len(fit.factor))  # [n Q]
+        if fit.noise is None:
+            return found._replace(known=model.noise.expand_as(found.f_var))
+        known, scale = fit.noise.variance(found.x), fit.noise.times(c).f_factor(c * found.f_var)
+        return found._replace(f_var=scale * found.f_var, known=known)
     if fit.noise is None:
         return found._replace(known=model.total_noise(found.known).expand_as(found.f_var))
     known = found.known - (fit.noise.beyond_base(found.x) if bool(fit.noise.base > 0.0) else 0.0)
@@ -147,12 +158,23 @@ def out_of_sample(fit: NoiseFit, source: DataSource, run: Run) -> Residuals:
     return found._replace(f_var=found.f_var * fit.noise.f_factor(found.f_var), known=total)
 
 
+def with_outputs(fit: NoiseFit, group: Group) -> NoiseFit:
+    """A fit and those that it was made from, with what predictions of several outputs need."""
+    if fit.factor is None:
+        return fit
+    solution, simpler = fit.solution, fit.simpler and with_outputs(fit.simpler, group)
+    if simpler is not None and simpler.solution is solution:
+        return fit._replace(outputs=simpler.outputs, simpler=simpler)
+    outputs = make_outputs(solution.model, solution.statistics, fit.factor, fit.kept, group)
+    return fit._replace(outputs=outputs, simpler=simpler)
+
+
 def _view(
     fit: NoiseFit, source: DataSource, count: int, h: Heuristics, rng: np.random.Generator
 ) -> "_WithNeighbors | _Exact | _OfCoreset":
     if fit.kept is not None:
         return _WithNeighbors(fit, fit.kept, source.group, count, h)
-    if is_exact_gp(fit.solution.model, source):
+    if fit.factor is None and is_exact_gp(fit.solution.model, source):
         return _Exact(fit, source, rng)
     return _OfCoreset(fit, source, count, h, rng)
 
@@ -235,7 +257,15 @@ class _WithNeighbors:
 
     def residuals(self, fit: NoiseFit) -> tuple[Residuals, Residuals]:
         rows = (fit.kept or self.kept).rows
-        found = late_residuals(fit.solution.model, rows, fit.predictions or self.predictions, self.count)
+
+        def of_output(q: int, c: Tensor) -> Residuals:
+            own = model_of(fit.solution.model, q, c), rows_of(rows, q, c)
+            return late_residuals(*own, predict_sequentially(*own, self.predictions.near, self.group), self.count)
+
+        if fit.factor is None:
+            found = late_residuals(fit.solution.model, rows, fit.predictions or self.predictions, self.count)
+        else:
+            found = over_outputs(fit.factor, of_output)
         return found, found
 
     @torch.no_grad()
@@ -303,10 +333,18 @@ class _OfCoreset:
     def residuals(self, fit: NoiseFit) -> tuple[Residuals, Residuals]:
         model, noise = fit.solution.model, fit.noise
         found, _ = statistics_and_gain(model, [_with_noise(self.seen, noise)])
-        return (
-            coreset_residuals(model, fit.solution.statistics, _with_noise(self.sample, noise)).take(self.used),
-            coreset_residuals(model, found, self.new, are_new=True),
-        )
+        sample = _with_noise(self.sample, noise)
+        if fit.factor is None:
+            learning = coreset_residuals(model, fit.solution.statistics, sample).take(self.used)
+            return learning, coreset_residuals(model, found, self.new, are_new=True)
+
+        def of_output(sums: Statistics, rows: Rows[Tensor], q: int, c: Tensor) -> Residuals:
+            own, are_new = (model_of(model, q, c), sums_of(sums, q, c), rows_of(rows, q, c)), rows is self.new
+            return coreset_residuals(*own, are_new=True) if are_new else coreset_residuals(*own).take(self.used)
+
+        pairs = (fit.solution.statistics, sample), (found, self.new)
+        learning, judged = (over_outputs(fit.factor, partial(of_output, *pair)) for pair in pairs)
+        return learning, judged
 
     def reweighted(self, fit: NoiseFit, model: CVGP, noise: InputNoise) -> NoiseFit:
         return self._solved(fit, self.tried, model, noise)

@@ -231,6 +231,12 @@ class InputNoise(NamedTuple):
             )
         return cls(**{name: torch.tensor(part) for name, part in parts.items()})
 
+    def times(self, factor: Tensor) -> "InputNoise":
+        """That of an output with this factor of the noise; a discount suits residuals in units of its root."""
+        moved = {name: getattr(self, name) + factor.log() for name in ("level", "lowest", "highest")}
+        scaled = {name: factor * getattr(self, name) for name in ("variance_discount", "constant", "base")}
+        return self._replace(**moved, **scaled)
+
     @property
     def tails(self) -> Tails:
         """The shape of the residuals."""

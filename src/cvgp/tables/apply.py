@@ -75,6 +75,11 @@ class BadRows:
             wrong[:, D : D + Q] |= missing[:, D : D + Q] & (not self.drops and self.on_bad_rows == "skip")
             wrong[:, D + Q :] |= missing[:, D + Q :] | (values[:, D + Q :] < 0.0)
             unlabeled = missing[:, D : D + Q].any(axis=1) & (not self.drops and self.on_bad_rows == "error")
+            if (unlabeled & ~missing[:, D : D + Q].all(axis=1)).any():
+                raise InvalidInputError(
+                    "Some rows lack some, but not all, targets of the table. Leave them out, or fit arrays with "
+                    "missing_targets=True."
+                )
             wrong[unlabeled | ~kept] = False
             bad = np.logical_or.reduce(wrong, axis=1)
             if bad.any() and not self.first:
