@@ -1,4 +1,4 @@
-"""A monthly series with trend, season and drift: gaps are filled and four years are forecast.
+"""A weekly series whose season changes slowly: gaps are filled, and two years are forecast.
 
 Run it with ``python examples/forecast.py [FOLDER]``; the picture lands in FOLDER (``demo`` by default).
 """
@@ -11,25 +11,28 @@ from matplotlib.figure import Figure
 
 from cvgp import CVGPRegressor
 
+WEEKS, FUTURE = 416, 104  # eight years, of which the last two are to be forecast
+
 
 def main(folder: Path) -> None:
-    """Fit a kernel with a term for each part of the series."""
+    """Fit a trend, a drift and a season that changes; the end of the known series judges every choice."""
     rng = np.random.default_rng(3)
-    years = np.arange(192) / 12.0
-    drift = np.cumsum(0.1 * rng.normal(size=192))
-    y = 0.25 * years + 1.2 * np.sin(2.0 * np.pi * years) + drift + 0.2 * rng.normal(size=192)
-    known = rng.random(192) < 0.8
-    known[144:] = False
+    years = np.arange(WEEKS) / 52.0
+    drift = np.cumsum(0.05 * rng.normal(size=WEEKS))
+    season = (1.0 + 0.1 * years) * np.sin(2.0 * np.pi * years + 0.1 * years)
+    y = 0.25 * years + season + drift + 0.25 * rng.normal(size=WEEKS)
+    future = np.arange(WEEKS) >= WEEKS - FUTURE
+    known = (rng.random(WEEKS) < 0.8) & ~future
 
-    model = CVGPRegressor(kernel="linear+matern12+periodic", noise="constant", random_state=0)
-    model.fit(years[known, None], y[known])
+    model = CVGPRegressor(kernel="linear+matern12+quasiperiodic", noise="constant", random_state=0)
+    model.fit(years[known, None], y[known], time=years[known])
     low, high = model.predict_interval(years[:, None], level=0.9).T
     inside = (low < y) & (y < high)
-    print(
-        f"90 % intervals hold {inside[:144][~known[:144]].mean():.0%} of gaps, {inside[144:].mean():.0%} of the future"
-    )
+    gaps = ~known & ~future
+    print(f"90 % intervals hold {inside[gaps].mean():.0%} of the gaps, {inside[future].mean():.0%} of the future")
+    print(f"audit: {model.decisions_.audit.reason}")
 
-    figure = Figure(figsize=(8, 3.4), layout="constrained")
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
     ax = figure.add_subplot()
     ax.fill_between(years, low, high, alpha=0.3, label="90 % interval")
     ax.plot(years[known], y[known], ".", ms=4, label="known")

@@ -39,6 +39,7 @@ REGRESSORS: dict[str, tuple[dict[str, Any], Any]] = {
     "yeo-johnson": ({"n_coreset": 12, "target_transform": "yeo-johnson", "n_neighbors": 0}, np.exp(Y)),
     "several outputs": ({"n_coreset": 12, "n_neighbors": 0}, np.column_stack([Y, 3.0 - 2.0 * F])),
     "sums and products": ({"n_coreset": 12, "kernel": "rbf*periodic + linear + rq", "n_neighbors": 0}, Y),
+    "quasiperiodic": ({"n_coreset": 12, "kernel": "quasiperiodic", "n_neighbors": 0}, Y),
     "poisson": ({"n_coreset": 12, "likelihood": "poisson"}, RNG.poisson(np.exp(F))),
     "negative binomial": ({"n_coreset": 12, "likelihood": "negative_binomial"}, RNG.poisson(np.exp(F))),
     "gamma": ({"n_coreset": 12, "likelihood": "gamma"}, np.exp(Y)),

@@ -298,3 +298,18 @@ def test_inspection_of_scikit_learn_works(plain: cvgp.CVGPRegressor) -> None:
 
     shown = PartialDependenceDisplay.from_estimator(plain, X, [0, (1, 2)], grid_resolution=5, ax=Figure().subplots())
     assert shown.axes_.size == 2
+
+
+def test_places_and_values_that_go_round_are_named_as_in_the_table() -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"lat": rng.uniform(40, 60, 80), "lon": rng.uniform(170, 190, 80) % 360 - 180})
+    frame["hour"] = rng.uniform(0, 24, 80)
+    frame["y"] = 0.1 * frame["lat"] + np.sin(frame["hour"] * np.pi / 12) + 0.1 * rng.normal(size=80)
+    table = cvgp.read_table(frame, "y", geo=("lat", "lon"), periods={"hour": 24})
+    model = cvgp.CVGPRegressor(random_state=0).fit(table)
+    found = model.explain(frame[:1])
+    values = dict(zip(found.columns, found.values, strict=True))
+    assert abs(found.effects.sum() - (found.prediction - found.baseline)) < 1e-8
+    lat, lon = map(float, values["lat, lon"].split(", "))
+    assert (lat, lon) == pytest.approx((frame["lat"][0], frame["lon"][0]), rel=1e-3)
+    assert float(values["hour"]) == pytest.approx(frame["hour"][0], rel=1e-2)

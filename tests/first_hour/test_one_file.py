@@ -149,7 +149,7 @@ def test_help_shows_few_options_and_all_on_request(run: Run) -> None:
     ("words", "message"),
     [
         (("fit", "train.csv", "--target", "price", "--out", "x", "--test-size", 20), "between 0 and 1"),
-        (("fit", "train.csv", "--target", "price", "--out", "x", "--time", "day"), "--test-size"),
+        (("fit", "train.csv", "--target", "price", "--out", "x", "--time", "city"), "date"),
         (("fit", "train.csv", "--target", "price", "--out", "x", "--test-size", ".2", "--time", "city"), "date"),
         (("evaluate", "train.csv"), "--cv 5"),
         (("evaluate", "--cv", 5, "train.csv"), "--target"),

@@ -200,6 +200,15 @@ def test_products_bind_more_closely_and_each_term_has_a_scale(ard: bool) -> None
         torch.testing.assert_close(one, other)
 
 
+def test_a_quasiperiodic_kernel_is_a_periodic_one_that_decays() -> None:
+    kernel = make_kernel("linear+quasiperiodic", 2)
+    linear, product = kernel.kernels
+    matern, periodic = product.base_kernel.kernels
+    expected = (X * linear.variance) @ X.mT + product.outputscale * evaluate(matern, X, X) * evaluate(periodic, X, X)
+    torch.testing.assert_close(square_matrix(kernel, X), expected)
+    assert (matern.nu, name_of_kernel(kernel)) == (1.5, "linear+quasiperiodic")
+
+
 D = 3
 
 

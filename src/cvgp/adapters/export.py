@@ -23,7 +23,7 @@ from cvgp.estimators.frames import schema_of
 from cvgp.estimators.predictive import NODES, Predictive, tail_nodes
 from cvgp.files import atomic_write, checked_path
 from cvgp.gp import likelihoods
-from cvgp.gp.kernels import name_of_kernel, stationary_form
+from cvgp.gp.kernels import QuasiperiodicKernel, name_of_kernel, stationary_form
 from cvgp.gp.noise import upper_tail
 from cvgp.tables.columns import Schema, feature_slices
 from cvgp.tables.encode import DRAWS, UNKNOWN, new_inputs
@@ -130,7 +130,7 @@ def _latent(i: str, gp: FittedGP, arrays: dict[str, Any]) -> dict[str, Any]:
 def _kernel(kernel: kernels.Kernel, num_dims: int) -> dict[str, Any]:
     """A kernel as a tree of formulas; columns that it does not see have zeros."""
     kind = type(kernel)
-    if kind in (kernels.AdditiveKernel, kernels.ProductKernel) and kernel.active_dims is None:
+    if kind in (kernels.AdditiveKernel, kernels.ProductKernel, QuasiperiodicKernel) and kernel.active_dims is None:
         parts = [_kernel(part, num_dims) for part in kernel.kernels]
         return {"kind": "sum" if kind is kernels.AdditiveKernel else "product", "parts": parts}
     if kind is kernels.ScaleKernel and kernel.active_dims is None and kernel.outputscale.ndim == 0:
@@ -210,9 +210,10 @@ def _add_columns(schema: Schema, arrays: dict[str, Any]) -> list[dict[str, Any]]
                 if part.features == at:
                     is_it[part.rows], draws[part.rows] = True, part.values
             arrays |= {f"{kind}{j}": is_it, f"{kind}_draws{j}": draws}
-        kind = "text" if column.is_text else "date" if column.kind == "date" else "number"
+        kind = "text" if column.is_text else "number" if column.kind in ("numeric", "boolean") else column.kind
         described = {"name": column.name, "kind": kind, "parts": column.parts, "marks_missing": column.marks_missing}
-        found.append(described | {"categories": column.categories, "features": [at.start, at.stop]})
+        described |= {"categories": column.categories, "features": [at.start, at.stop], "period": column.period}
+        found.append(described)
     return found
 
 

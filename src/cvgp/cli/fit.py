@@ -75,6 +75,8 @@ class Asked:
             for name, value in given.items()
             if value is not None
         }
+        if "periods" in reading:
+            reading["periods"] = options.named_numbers("periods", reading["periods"])
         opened = read_table(self.data, self.target, **reading)
         how = opened.reading
         if self.target not in opened.names:
@@ -96,7 +98,8 @@ class Asked:
     def splits(self, table: Table, **how: Any) -> Iterator[tuple[Table, Opened]]:
         """Pairs of the table to fit, and the one to score, as it was read."""
         raw = read_table(self.data, **options.csv_options(self.text)).opened
-        for train, test in split_table(raw, self.target, groups=self.columns["groups"], **how):
+        how |= {name: self.columns[name] for name in ("groups", "time")}
+        for train, test in split_table(raw, self.target, **how):
             yield replace(table, opened=replace(table.opened, chosen=train.chosen), _learned={}), test
 
     def estimator(self, table: Table, *, verbose: bool) -> Any:
@@ -134,9 +137,6 @@ def fit(
         float | None,
         typer.Option(metavar="SHARE", help="Hold out a share of the rows, such as .2, and score it."),
     ] = None,
-    time_column: Annotated[
-        str | None, typer.Option("--time", metavar="COLUMN", help="With --test-size, hold out the latest rows.")
-    ] = None,
     task: options.TaskOption = None,
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,
@@ -149,8 +149,6 @@ def fit(
     start, is_first = time.perf_counter(), launched().rank == 0
     if is_first:
         options.check_output(out, data, overwrite=overwrite)
-    if time_column is not None and test_size is None:
-        raise typer.BadParameter("says which rows to hold out; give --test-size too.", param_hint="'--time'")
     if test_size is not None and launched().world > 1:
         raise typer.BadParameter("is for one process; start one alone.", param_hint="'--test-size'")
     asked = Asked(context, data, target, columns, text, model, of_classes, training, task)
@@ -158,7 +156,7 @@ def fit(
     with process_group():  # alone, unless torchrun started other processes beside this one
         opened, held_out = asked.table(), None
         if test_size is not None:
-            ((opened, held_out),) = asked.splits(opened, test_size=test_size, time=time_column)
+            ((opened, held_out),) = asked.splits(opened, test_size=test_size)
         _describe(opened, data, quiet)
         estimator = asked.estimator(opened, verbose=not quiet and not is_terminal())
         if opened.label is None and not quiet:

@@ -161,6 +161,8 @@ def summarize(model: CVGPRegressor | CVGPClassifier) -> dict[str, Any]:
 
 def _describe(column: Column) -> str:
     words = [KINDS.get(column.kind, column.kind)]
+    if column.period is not None:
+        words = [f"number with the period {column.period:g}"]
     if column.kind == "levels":
         words = [f"text of {len(column.categories)} levels"]
     elif values := column.parts if column.kind == "date" else column.categories:

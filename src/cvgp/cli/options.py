@@ -62,13 +62,14 @@ class OptionsOf:
 
 
 TEXT_FORMAT = ("sep", "decimal", "thousands", "encoding")  # of `read_table`, in every command that reads tables
+SHOWN_COLUMNS = ("groups", "drop", "geo", "time")  # of `read_table`, in `--help`
 TextFormat = Annotated[
     dict[str, Any], OptionsOf(read_table, "How a text table is written (inferred if not given)", only=TEXT_FORMAT)
 ]
 RowOptions = Annotated[dict[str, Any], OptionsOf(read_table, "Rows", only=("on_bad_rows",))]
 ColumnOptions = Annotated[
     dict[str, Any],
-    OptionsOf(read_table, "Columns and rows", leave_out=("data", "target", *TEXT_FORMAT), common=("groups", "drop")),
+    OptionsOf(read_table, "Columns and rows", leave_out=("data", "target", *TEXT_FORMAT), common=SHOWN_COLUMNS),
 ]
 ModelOptions = Annotated[
     dict[str, Any],
@@ -140,8 +141,8 @@ def _option_type(name: str, kind: Any, settings: dict[str, Any]) -> Any:
     origins = {get_origin(member) for member in kinds}
     choices = [value for member in kinds if get_origin(member) is Literal for value in get_args(member)]
     plain = [member for member in kinds if member in (bool, int, float, str)]
-    if origins & {list, Sequence}:  # of names
-        settings["metavar"] = "A,B"
+    if origins & {list, Sequence, Mapping}:  # of names
+        settings["metavar"] = "A=N,B=N" if Mapping in origins else "A,B"
         return list[str]
     if choices and int in plain:
         settings |= {"parser": _number_or(choices), "metavar": f"N|{'|'.join(choices)}"}
@@ -225,6 +226,14 @@ def is_number(word: str) -> bool:
         return all(float(part) is not None for part in word.split(","))
     except ValueError:
         return False
+
+
+def named_numbers(option: str, words: Sequence[str]) -> dict[str, float]:
+    """``["hour=24"]`` as ``{"hour": 24.0}``."""
+    pairs = [word.rpartition("=") for word in words]
+    if wrong := [word for word, (name, _, value) in zip(words, pairs, strict=True) if not (name and is_number(value))]:
+        raise typer.BadParameter(f"must be COLUMN=NUMBER, as in hour=24; got {wrong[0]!r}.", param_hint=f"'--{option}'")
+    return {name: float(value) for name, _, value in pairs}
 
 
 def csv_options(given: dict[str, Any]) -> Any:

@@ -167,7 +167,7 @@ class Predictor:
 
     def tables(self, opened: Opened) -> Iterator[pa.Table]:
         """Pieces of a table, with predictions beside their columns; all in the types of the first."""
-        extra = (None, None, None, self.model._gp.exposure or None)
+        extra = (None, None, None, self.model._gp.exposure or None, None)
         reader = schema_reader(opened, self.schema, extra=extra, on_bad_rows=self.on_bad_rows, advice=ADVICE)
         schema: pa.Schema | None = None
         total = sum(part.count() for part in opened.parts)

@@ -50,9 +50,6 @@ def evaluate(
         int | None, typer.Option(metavar="FOLDS", help="Score fits to parts of DATA on the other parts; 5 is usual.")
     ] = None,
     target: Annotated[str | None, typer.Option(help="With --cv, the column to predict.")] = None,
-    time_column: Annotated[
-        str | None, typer.Option("--time", metavar="COLUMN", help="With --cv, score later rows than are fitted.")
-    ] = None,
     task: options.TaskOption = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -66,11 +63,11 @@ def evaluate(
         if len(files) != 1 or target is None:
             raise typer.BadParameter("needs a table and its target: cvgp evaluate --cv 5 DATA --target COLUMN")
         asked = Asked(context, files[0], target, columns, text, model, of_classes, training, task)
-        _cross_validate(asked, cv, time_column, as_json)
+        _cross_validate(asked, cv, as_json)
         return
-    fits = ("target", "time_column", "task", *model, *of_classes, *training, *columns)
+    fits = ("target", "task", *model, *of_classes, *training, *columns)
     if given := [name for name in fits if name != "on_bad_rows" and options.is_given(context, name)]:
-        flag = "--time" if given[0] == "time_column" else f"--{given[0].replace('_', '-')}"
+        flag = f"--{given[0].replace('_', '-')}"
         raise typer.BadParameter("is for new fits to parts of a table; give --cv 5 too.", param_hint=f"'{flag}'")
     if len(files) != 2:
         raise typer.BadParameter(
@@ -92,13 +89,13 @@ def evaluate(
         say("The file has no linear and constant model to compare with.")
 
 
-def _cross_validate(asked: Asked, folds: int, time: str | None, as_json: bool) -> None:
+def _cross_validate(asked: Asked, folds: int, as_json: bool) -> None:
     """Fit each part of a table without the rows that are scored, and print mean and standard error of each score."""
     found: list[dict[str, dict[str, float]]] = []
     with warnings.catch_warnings():
         warnings.simplefilter("once", CVGPWarning)  # and not for each fold
         table, rows = asked.table(), 0
-        for number, (part, test) in enumerate(asked.splits(table, folds=folds, time=time)):
+        for number, (part, test) in enumerate(asked.splits(table, folds=folds)):
             tell("folds", number, folds)
             with listening(None):
                 estimator = asked.estimator(part, verbose=False).fit(part)

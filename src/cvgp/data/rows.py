@@ -1,4 +1,4 @@
-"""The one record for rows: inputs, outputs, weights, known noise, groups and exposures, as arrays or as tensors."""
+"""The one record for rows: inputs, outputs, weights, known noise, groups, exposures, times; arrays or tensors."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ class Rows(NamedTuple, Generic[Values]):
     noise_variance: Values | None = None  # [n]
     cluster: Values | None = None  # [n], numbers of the groups that the user names: a new row belongs to a new one
     exposure: Values | None = None  # [n], by which the expected count of a row is multiplied
+    time: Values | None = None  # [n]; clusters are then stretches of time, and later ones judge what earlier ones teach
 
     def take(self, rows: Any) -> Rows[Values]:
         """The rows of an index, a mask or a slice."""
@@ -40,6 +41,16 @@ class Rows(NamedTuple, Generic[Values]):
         concatenate: Any = torch.cat if isinstance(pieces[0].x, Tensor) else np.concatenate
         columns = zip(*pieces, strict=True)
         return Rows(*(None if parts[0] is None else concatenate(parts) for parts in columns))
+
+
+NUM_STRETCHES = 20  # so that a tenth of the rows is two of them, and a quarter five
+
+
+def in_stretches(rows: Rows[Array]) -> Rows[Array]:
+    """Rows with a time, in clusters that follow each other and have about as many rows each; equal times share one."""
+    _, place, sizes = np.unique(np.asarray(rows.time), return_inverse=True, return_counts=True)
+    before = sizes.cumsum() - sizes
+    return rows._replace(cluster=(before * NUM_STRETCHES // len(rows.x))[place].astype(np.float64))
 
 
 def draw_weight(rows: Rows[Array], share: float, rng: np.random.Generator, *, copies: bool = False) -> Array:

@@ -61,6 +61,14 @@ class Scaling(NamedTuple):
             x_mean=np.where(columns, other.x_mean, self.x_mean), x_scale=np.where(columns, other.x_scale, self.x_scale)
         )
 
+    def with_common_scale(self, columns: Sequence[int]) -> Scaling:
+        """The same, with one scale for some columns of x, so that distances over them stay distances."""
+        if not columns:
+            return self
+        x_scale = self.x_scale.copy()
+        x_scale[list(columns)] = np.sqrt(np.square(x_scale[list(columns)]).mean())
+        return self._replace(x_scale=x_scale)
+
     def scale_x(self, x: Array) -> Array:
         """Inputs in the model's units."""
         scaled = self.warp.apply(x)

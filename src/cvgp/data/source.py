@@ -79,10 +79,11 @@ class MemorySource:
         noise_variance: Tensor | None = None,
         cluster: Tensor | None = None,
         exposure: Tensor | None = None,
+        time: Tensor | None = None,
         *,
         group: Group = ALONE,
     ) -> None:
-        self.data = Rows(x, y, sample_weight, noise_variance, cluster, exposure)
+        self.data = Rows(x, y, sample_weight, noise_variance, cluster, exposure, time)
         self.group = group
         self.num_rows = len(x)
         start, stop = cut(len(x), group)

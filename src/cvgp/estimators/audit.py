@@ -16,7 +16,7 @@ from gpytorch.kernels import Kernel
 from scipy.stats import binomtest
 from torch import Tensor
 
-from cvgp.data.rows import Array, Rows, draw_weight
+from cvgp.data.rows import NUM_STRETCHES, Array, Rows, draw_weight
 from cvgp.data.source import MemorySource
 from cvgp.data.transforms import IDENTITY
 from cvgp.errors import CVGPWarning
@@ -49,9 +49,13 @@ def draw_audit(rows: Rows[Array], h: Heuristics, rng: np.random.Generator) -> tu
     """Split rows into those to fit and those to set aside: at most a tenth, and none if there are few rows.
 
     If all weights are whole numbers, a row stands for that many copies, some of which may be set aside. Of groups, none
-    are set aside: all of them are left out in turn.
+    are set aside: all of them are left out in turn. Of rows with a time, the latest tenth is set aside.
     """
     weight = _weight(rows)
+    if rows.time is not None and len(rows.x) >= h.least_rows_to_choose:  # forecasts need it, and it is fitted again
+        stretch = np.asarray(rows.cluster)
+        is_late = stretch >= min(round((1.0 - h.audit_share) * NUM_STRETCHES), stretch.max())
+        return rows.take(~is_late), rows.take(is_late)
     if min(len(rows.x), weight.sum()) < h.audit_from or rows.cluster is not None:
         return rows, None
     # The order of the rows should not matter.
@@ -125,6 +129,7 @@ def audit(request: Request, found: Fit, rows: Rows[Array] | None, dtype: torch.d
     if rows is None:
         return _calibrated(request, found, posterior(found.result, data, dtype))
     order = run.rng("audit halves").permutation(len(rows.x))
+    order = order if rows.time is None else order[: h.most_audit_rows]
     are_many = len(rows.x) + data.train.num_rows >= h.calibrated_by_audit_from
     half = len(order) // 2 if are_many else len(order)
     deciding, others = rows.take(order[:half]), rows.take(order[half:] if are_many else order)
@@ -135,12 +140,19 @@ def audit(request: Request, found: Fit, rows: Rows[Array] | None, dtype: torch.d
     taken = list(exams)[int(run.agreed(list(exams).index(_chosen(exams, h))))]
     result = tried[taken][0]
     gp, shown = posterior(result.result, data, dtype), _examined(result, data, dtype, others)
-    calibration = (
-        Calibration.of(shown.residuals, _weight(others))
-        if are_many
-        else _by_left_out_rows(request, result, gp, shown.residuals)
-    )
-    choice = request.pinned.audit or _choice(taken, exams, shown, calibration)
+    calibration: Calibration | None
+    if rows.time is not None:  # the latest rows err to the same side, and those after them to either
+        both = np.concatenate([shown.residuals, -shown.residuals])
+        calibration = Calibration.of(both, np.tile(_weight(others), 2))
+    elif are_many:
+        calibration = Calibration.of(shown.residuals, _weight(others))
+    else:
+        calibration = _by_left_out_rows(request, result, gp, shown.residuals)
+    which, largest = f"{len(others.x)} unseen rows", LARGEST_FACTOR
+    if rows.time is not None:
+        which = f"the latest rows ({len(others.x)} of them)"
+        largest = LARGEST_FACTOR if data.train.num_rows >= h.audit_from else LARGEST_FACTOR_OF_FEW
+    choice = request.pinned.audit or _choice(taken, exams, shown, calibration, which, largest)
     choice = replace(choice, seconds=run.budget.seconds - begin)
     return Audited(
         result._replace(decisions=result.decisions.with_choice("audit", choice)), replace(gp, calibration=calibration)
@@ -149,8 +161,13 @@ def audit(request: Request, found: Fit, rows: Rows[Array] | None, dtype: torch.d
 
 def _calibrated(request: Request, found: Fit, gp: FittedGP) -> Audited:
     """A fit without an audit, calibrated by its own rows; few rows may widen intervals, but not narrow them."""
-    data, h, calibration = request.data, request.run.heuristics, _by_left_out_rows(request, found, gp)
+    data, h, calibration = request.data, request.run.heuristics, None
     are_few, reason = data.train.num_rows < h.audit_from, "no rows were set aside"
+    one = data.train.sample(1, request.run.rng("groups"))
+    if one.time is None:
+        calibration = _by_left_out_rows(request, found, gp)
+    else:  # rows that are left out among others say too little about a forecast
+        reason = f"fewer than {h.least_rows_to_choose} rows: too few to set the latest ones aside"
     if are_few and calibration is not None and isinstance(data.train, MemorySource):
         some = data.scaling.unscale_x(data.train.data.x[:SHOWN_ROWS].cpu().numpy())
         factor = interval_factor(Predictive.at(gp, some), calibration)
@@ -158,8 +175,8 @@ def _calibrated(request: Request, found: Fit, gp: FittedGP) -> Audited:
         calibration = calibration if factor > 1.0 else None
         _warn_if_wrong("The model is wrong about rows that were left out", factor, LARGEST_FACTOR_OF_FEW)
     if calibration is not None:
-        is_grouped = data.train.sample(1, request.run.rng("groups")).cluster is not None
-        reason += f"; intervals are calibrated by {'groups' if is_grouped else 'rows'} that are left out in turn"
+        left_out = "rows" if one.cluster is None else "groups"
+        reason += f"; intervals are calibrated by {left_out} that are left out in turn"
     choice = request.pinned.audit or Choice("none", None, reason)
     return Audited(
         found._replace(decisions=found.decisions.with_choice("audit", choice)), replace(gp, calibration=calibration)
@@ -279,7 +296,7 @@ def _cross_fitted(request: Request, found: Fit) -> tuple[Tensor, Tensor, Tensor 
     name = options.kernel if isinstance(options.kernel, Kernel) else name_of_kernel(found.result.solution.model.kernel)
     chosen = found.decisions.kernel
     ard = options.ard if chosen is None else chosen.value["ard"]
-    kernel = starting_kernel(name, len(data.scaling.x_mean), ard=ard, spread=data.spread)
+    kernel = starting_kernel(name, len(data.scaling.x_mean), ard=ard, spread=data.spread, tied=options.sphere)
     # A period would have to be searched for.
     if periodic_parts(kernel) or data.train.group.world > 1 or not request.run.has_time:
         return None
@@ -289,14 +306,16 @@ def _cross_fitted(request: Request, found: Fit) -> tuple[Tensor, Tensor, Tensor 
     return *cross_fitted_residuals(kernel, mean, rows, request.run, floor), rows.cluster
 
 
-def _choice(taken: str, tried: dict[str, Examined], shown: Examined, calibration: Calibration | None) -> Choice:
+def _choice(
+    taken: str, tried: dict[str, Examined], shown: Examined, calibration: Calibration | None, which: str, largest: float
+) -> Choice:
     """The decision in words, with a warning if the fit that is taken is wrong."""
     factor = interval_factor(shown.predictive, calibration)
-    found = f"{shown.coverage:.1%} of {len(shown.residuals)} unseen rows are in the model's own 90 % intervals"
+    found = f"{shown.coverage:.1%} of {which} are in the model's own 90 % intervals"
     reason = f"{found}; calibrated ones are {factor:.2f} times as wide"
     if taken != THE_FIT:
         reason = f"the first fit had {tried[THE_FIT].coverage:.1%} of unseen rows in its 90 % intervals; {reason}"
-    _warn_if_wrong(f"The audit failed: {found}", factor, LARGEST_FACTOR)
+    _warn_if_wrong(f"The audit failed: {found}", factor, largest)
     scores = Choice.scored({name: exam.scores for name, exam in tried.items()})
     return Choice("passed" if taken == THE_FIT else taken, {"taken": taken}, reason, scores)
 

@@ -1,7 +1,7 @@
 """CVGPClassifier: Gaussian process classification on a learned coreset, as a scikit-learn estimator."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -125,6 +125,8 @@ class CVGPClassifier(WithTraining, PageMixin, ExplainMixin, ClassUpdatingMixin, 
         *,
         groups: ArrayLike | str | None = None,
         decisions: Decisions | Mapping[str, Choice] | None = None,
+        geo: Sequence[str] | None = None,
+        time: ArrayLike | str | None = None,
     ) -> "CVGPClassifier":
         """Learn coreset and kernel from rows and their classes.
 
@@ -136,9 +138,9 @@ class CVGPClassifier(WithTraining, PageMixin, ExplainMixin, ClassUpdatingMixin, 
             Labels of any kind, of at least two classes; None if `read_table` has named their column.
         sample_weight : array-like of shape (n_samples,), or the name of a column of files, optional
             A weight of 100 is 100 copies of a row.
-        groups, decisions : as for `CVGPRegressor.fit`
-            Groups of rows that are judged without each other, and decisions of an earlier fit that are taken as they
-            are.
+        groups, decisions, geo, time : as for `CVGPRegressor.fit`
+            Groups of rows that are judged without each other, decisions of an earlier fit that are taken as they are,
+            columns of latitude and longitude, and the time of rows that are judged by earlier ones.
 
         Returns
         -------
@@ -154,7 +156,7 @@ class CVGPClassifier(WithTraining, PageMixin, ExplainMixin, ClassUpdatingMixin, 
         >>> model.classes_.tolist()
         ['high', 'low']
         """
-        return self._learn(X, y, sample_weight, groups=groups, decisions=decisions)
+        return self._learn(X, y, sample_weight, groups=groups, decisions=decisions, geo=geo, time=time)
 
     def _learn(
         self,
@@ -165,6 +167,7 @@ class CVGPClassifier(WithTraining, PageMixin, ExplainMixin, ClassUpdatingMixin, 
         classes: ArrayLike | None = None,
         groups: Any = None,
         decisions: Decisions | Mapping[str, Choice] | None = None,
+        **named: Any,
     ) -> "CVGPClassifier":
         """Fit the model, to some of the given classes if they are given."""
         check_choice("link", self.link, ("logit", "probit"))
@@ -174,7 +177,7 @@ class CVGPClassifier(WithTraining, PageMixin, ExplainMixin, ClassUpdatingMixin, 
         if is_in_files(X):
             with optional_packages():
                 from cvgp.tables.classes import with_classes
-            X = with_classes(X, y, sample_weight=sample_weight, groups=groups)
+            X = with_classes(X, y, sample_weight=sample_weight, groups=groups, **named)
             self.classes_, name, weight = np.array(X.classes), X.label, None
         else:
             name = y if isinstance(y, str) else None
@@ -189,8 +192,9 @@ class CVGPClassifier(WithTraining, PageMixin, ExplainMixin, ClassUpdatingMixin, 
             with inputs.errors_of_cvgp():
                 weight = None if sample_weight is None else inputs.check_weight(sample_weight, len(codes))
         own = self._observed, self._looked_at, options, training
-        given, beside = {"x": X, "y": target, "sample_weight": weight}, {"groups": groups, "decisions": decisions}
-        self._gps, density, rows = fit_latent_values(self, self._begin_likelihood(), given, *own, **beside)
+        given, named = {"x": X, "y": target, "sample_weight": weight}, named | {"groups": groups}
+        likelihood = self._begin_likelihood()
+        self._gps, density, rows = fit_latent_values(self, likelihood, given, *own, **named, decisions=decisions)
         self.left_out_log_loss_ = -density
         if hasattr(self, "schema_"):
             columns = [column["name"] for column in self.schema_["columns"]]

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from cvgp.errors import optional_packages, printable
 from cvgp.estimators.fitted import FittedGP
-from cvgp.estimators.frames import user_columns
+from cvgp.estimators.frames import place_features, user_columns
 from cvgp.gp.kernels import name_of_kernel
 
 MOST_COLUMNS, LONGEST_NAME = 5, 40
@@ -263,6 +263,9 @@ def model_facts(model: Any) -> dict[str, str]:
             own["likelihood"] = f"{likelihood}"
     if model.private:
         own["private"] = "no point of the coreset equals a training row"
+    lengthscales = model._gp.lengthscales
+    if (place := place_features(model)) and lengthscales is not None:
+        own["place"] = f"lengthscale {number(float(lengthscales[place[0]]))} km"
     least = "" if model.solver_ == "exact" else "at least "
     facts = own | {
         "log-likelihood": f"{least}{number(model.elbo_ / model.n_rows_, 4)} per training row",

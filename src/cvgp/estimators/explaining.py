@@ -20,7 +20,7 @@ from cvgp.estimators.inputs import check_exposure, check_prediction, take_exposu
 from cvgp.estimators.predictive import Predictive
 from cvgp.gp.likelihoods import WithQuantiles
 from cvgp.runtime import clean_torch_state
-from cvgp.tables.columns import cycle_days
+from cvgp.tables.columns import place_in_cycle
 from cvgp.tables.encode import DRAWS, Cells, Inputs
 
 MOST_BACKGROUND = 100  # rows that predictions are averaged over
@@ -210,7 +210,7 @@ def _row_text(X: Any, row: Inputs, columns: list[UserColumn]) -> tuple[str, ...]
     """What a row has in each column: the text or level in a table, or else what its features stand for."""
     unknown, texts = [cells.features for cells in row.unknown], []
     for own in columns:
-        cell = None if X is None else np.asarray(X[own.name])[0]
+        cell = None if X is None or own.is_place else np.asarray(X[own.name])[0]
         cell = str(cell)[:16].removesuffix("T00:00") if own.parts else str(cell) if own.is_level else cell
         is_text = isinstance(cell, str) and cell not in ("None", "nan", "NaT", "<NA>")
         known = "missing" if own.features in unknown else _feature_text(own, row.x[0, own.features])
@@ -230,7 +230,13 @@ def _support_text(own: Support, columns: list[UserColumn], output: int) -> list[
 
 def _feature_text(column: UserColumn, features: Array) -> str:
     """What the features [w] of a column stand for; those of a pseudo-point may be between two categories."""
-    width = 2 * len(column.parts) - ("trend" in column.parts) or 1  # without the mark of a missing cell
+    if column.is_place:
+        z, x, y = features
+        return ", ".join(
+            number(float(np.degrees(angle)), 4) for angle in (np.arctan2(z, np.hypot(x, y)), np.arctan2(y, x))
+        )
+    cyclic = 2 * len(column.parts) or 2 * (column.period is not None)
+    width = cyclic - ("trend" in column.parts) or 1  # without the mark of a missing cell
     if column.categories:
         return (*column.categories, "missing")[int(features.argmax())]
     if column.is_level:
@@ -239,6 +245,7 @@ def _feature_text(column: UserColumn, features: Array) -> str:
         return "missing"
     if column.parts[:1] == ("trend",):
         return str(np.datetime64("1970-01-01") + np.timedelta64(round(features[0]), "D"))
-    if column.parts:
-        return f"{column.parts[0]}: day {number(cycle_days(features[None], column.parts[0])[0])}"
+    if column.period is not None:
+        place = number(place_in_cycle(features[None], column.period)[0])
+        return f"{column.parts[0]}: day {place}" if column.parts else place
     return column.labels[int(features[0] > 0.5)] if column.is_boolean else number(features[0])

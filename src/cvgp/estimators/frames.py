@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 from cvgp.coreset import NamedColumn
 from cvgp.data.rows import Array
 from cvgp.errors import CVGPWarning, FileFormatError, InvalidInputError, InvalidTypeError, optional_packages
-from cvgp.tables.columns import TYPICAL, Column, Kind, Reading, Schema, feature_slices
+from cvgp.tables.columns import PERIODS, TYPICAL, Column, Kind, Reading, Schema, feature_slices, sphere_of
 from cvgp.tables.encode import Inputs, new_inputs
 
 if TYPE_CHECKING:
@@ -79,6 +79,12 @@ def feature_names(estimator: BaseEstimator) -> list[str]:
         return list(schema.feature_names)
     known = getattr(estimator, "feature_names_in_", None)
     return [f"x{d}" for d in range(estimator.n_features_in_)] if known is None else [str(name) for name in known]
+
+
+def place_features(estimator: BaseEstimator) -> tuple[int, ...]:
+    """The features of a fitted estimator that are a place on the sphere, if it has one."""
+    schema = schema_of(estimator)
+    return () if schema is None else sphere_of(schema.columns)
 
 
 def reads_columns(estimator: BaseEstimator, x: Any) -> bool:
@@ -220,9 +226,18 @@ def as_table(
     known: Reading | None = None,
     groups: Any = None,
     exposure: Any = None,
+    geo: Any = None,
+    time: Any = None,
 ) -> Table | None:
     """Rows that are read as a table, as a fit has read its own if `known`: files, and frames of more than numbers."""
-    if not is_in_files(x) and not (is_frame(x) and (is_name(y) or is_name(exposure) or not is_plain(x))):
+    is_named = is_name(y) or is_name(exposure) or is_name(time) or geo is not None
+    if not is_in_files(x) and not (is_frame(x) and (is_named or not is_plain(x))):
+        if geo is not None or isinstance(time, str):
+            option = "geo" if geo is not None else "time"
+            raise InvalidInputError(
+                f"{option} names columns, which only a frame or a table in files has; X is a {type(x).__name__}. Give "
+                "a DataFrame."
+            )
         return None
     with optional_packages():
         from cvgp.tables.read import column_names, open_frame, open_table
@@ -231,7 +246,7 @@ def as_table(
     if not is_frame(x):
         table = x if isinstance(x, Table) else Table(open_table(x, known=known))
         beside_y = {"sample_weight": sample_weight, "noise_variance": noise_variance}
-        return table.with_target(y, **beside_y, groups=groups, exposure=exposure)
+        return table.with_target(y, **beside_y, groups=groups, exposure=exposure, geo=geo, time=time)
     names, target = column_names(x), tuple(y) if isinstance(y, list) else y
     beside: dict[str, Any] = {}
     if not is_name(y):
@@ -239,13 +254,15 @@ def as_table(
         beside |= dict(zip(own, values.reshape(len(values), -1).T, strict=True))
         target = own[0] if values.ndim == 1 else own
     columns = {"sample_weight": sample_weight, "noise_variance": noise_variance, "groups": groups, "exposure": exposure}
+    columns["time"] = time
     for name, given in columns.items():
         if given is not None and not isinstance(given, str):
             columns[name] = f"{name} beside"
             num_rows = len(next(iter(beside.values()), x))
             values = np.full(num_rows, float(given)) if isinstance(given, Number) else numbers(name, given)  # type: ignore[arg-type]
             beside[f"{name} beside"] = values
-    return Table(open_frame(x, beside, known=known), target, **columns)
+    drop = () if time is None or isinstance(time, str) else (columns["time"],)  # a column of x would be a feature
+    return Table(open_frame(x, beside, known=known), target, **columns, geo=geo, drop=drop)
 
 
 def numbers(name: str, values: Any) -> Array:
@@ -273,6 +290,8 @@ class UserColumn(NamedTuple):
     parts: tuple[str, ...] = ()  # of dates that become features
     is_level: bool = False  # text of many levels, whose effects are its feature
     is_boolean: bool = False
+    period: float | None = None  # of what goes round, and is drawn along its circle
+    is_place: bool = False  # two columns, the latitude and the longitude
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -285,10 +304,16 @@ def user_columns(estimator: BaseEstimator) -> list[UserColumn]:
     schema = schema_of(estimator)
     if schema is None:
         return [UserColumn(name, slice(d, d + 1)) for d, name in enumerate(feature_names(estimator))]
-    found = []
+    found = list[UserColumn]()
     for own, at in zip(schema.columns, feature_slices(schema.columns), strict=True):
+        if own.kind == "longitude":
+            place = slice(found[-1].features.start, at.stop)
+            found[-1] = UserColumn(f"{found[-1].name}, {own.name}", place, is_place=True)
+            continue
         categories = own.categories if own.kind == "categorical" else ()
-        found.append(UserColumn(own.name, at, categories, own.parts, own.kind == "levels", own.kind == "boolean"))
+        period = own.period if own.kind != "date" else PERIODS.get(own.parts[0])
+        kinds = own.kind == "levels", own.kind == "boolean"
+        found.append(UserColumn(own.name, at, categories, own.parts, *kinds, period))
     return found
 
 

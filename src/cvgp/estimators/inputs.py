@@ -19,7 +19,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import check_array, check_random_state, check_X_y, column_or_1d, validate_data
 
 from cvgp.coreset import check_sum, refuse_masked
-from cvgp.data.rows import Array, Rows
+from cvgp.data.rows import Array, Rows, in_stretches
 from cvgp.data.source import MemorySource, SharedSource
 from cvgp.errors import CVGPError, CVGPWarning, InvalidInputError, InvalidTypeError
 from cvgp.estimators.frames import (
@@ -58,6 +58,7 @@ from cvgp.fitting.privacy import FEWEST, OPEN, private_columns
 from cvgp.fitting.sample import learn_correlation, two_parts
 from cvgp.parallel.group import Group, current_group
 from cvgp.runtime import check_n_jobs, sklearn_alone
+from cvgp.tables.columns import Schema, sphere_of
 from cvgp.tables.encode import Inputs, features_of
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ def check_training(
     noise_variance: Any,
     exposure: Any = None,
     groups: Array | None = None,
+    time: Array | None = None,
     *,
     reset: bool = True,
 ) -> tuple[Rows[Array], bool]:
@@ -108,7 +110,9 @@ def check_training(
                 "learn each output from the rows that have it; otherwise fill the gaps, or leave these rows out."
             )
         y = np.where(gaps, np.nan, y)
-    data = Rows(x, y, weight, noise, groups, known)
+    if time is not None and len(time) != len(x):
+        raise InvalidInputError(f"time has {len(time)} values, and there are {len(x)} rows. Give each row a time.")
+    data = Rows(x, y, weight, noise, groups, known, time)
     if has_y is not None:
         data = data.take(has_y)
     return data if data.sample_weight is None else data.take(data.sample_weight > 0), single_output
@@ -167,6 +171,7 @@ class Begun(NamedTuple):
     n_jobs: int | None
     table: Any  # None if the rows are not read as a table
     groups: Array | None  # of rows that are not read as a table, or given beside it
+    time: Array | None  # the same
     has_groups: bool
     trends: dict[str, int]  # the features that are trends of dates, by column, if the fit has to decide about them
 
@@ -180,7 +185,7 @@ class Begun(NamedTuple):
 
 
 def begin_fit(
-    estimator: Any, training: TrainingOptions, pinned: Decisions, given: dict[str, Any], groups: Any
+    estimator: Any, training: TrainingOptions, pinned: Decisions, given: dict[str, Any], groups: Any, **named: Any
 ) -> Begun:
     """Check the options of a fit, and open the table if it is given one; a column of groups is taken out of x."""
     group, settings = current_group(), settings_of(training)
@@ -197,12 +202,18 @@ def begin_fit(
         heuristics = replace(heuristics, exact_seconds=0.0, rows_per_point=FEWEST)
     run = Run(Budget(estimator.max_time, Clock(group=group)), log, heuristics, seed)
     given["x"], codes = take_groups(given["x"], groups)
-    table = open_training_table(estimator, **given, groups=groups if codes is None else codes)
+    time = named["time"] = times_of_rows(named["time"])
+    if time is not None and groups is not None:
+        raise InvalidInputError("Rows are judged by groups or by time; give one of the two.")
+    table = open_training_table(estimator, **given, groups=groups if codes is None else codes, **named)
     if table is not None:
+        if table.table.time is not None and not table.fits_in_memory:
+            why = "time is for rows in the memory of one process, and this table is read in parts."
+            raise InvalidInputError(f"{why} Fit its latest rows, or a sample.")
         check_exposed(getattr(estimator, "likelihood", "classes"), table.table.exposure)
     has_groups = codes is not None or (table is not None and table.table.groups is not None)
     trends = {} if table is None or training.solver == "paper" else table.open_trends
-    return Begun(run, settings, n_jobs, table, codes, has_groups, trends)
+    return Begun(run, settings, n_jobs, table, codes, time, has_groups, trends)
 
 
 def training_rows(
@@ -214,11 +225,12 @@ def training_rows(
     noise_variance: Any = None,
     exposure: Any = None,
     groups: Array | None = None,
+    time: Array | None = None,
 ) -> Rows[Array]:
     """Rows in memory, checked; notes their columns on the estimator."""
     if table is not None:
         return _informative(table.load())
-    beside = (sample_weight, noise_variance, exposure, groups)
+    beside = (sample_weight, noise_variance, exposure, groups, time)
     rows, estimator._single_output = check_training(estimator, x, y, *beside)
     if hasattr(estimator, "feature_names_in_") or np.isnan(rows.x).any():
         schema = numeric_schema(feature_names(estimator), x, rows.x, y)
@@ -232,7 +244,14 @@ def training_rows(
 
 def _informative(rows: Rows[Array]) -> Rows[Array]:
     """Rows of which something can be learned, or else an error."""
-    if rows.cluster is not None:
+    if rows.time is not None:
+        if (count := len(np.unique(rows.time))) < FEWEST_GROUPS:
+            raise InvalidInputError(
+                f"time has {count} different values. The latest rows cannot be held out with fewer than "
+                f"{FEWEST_GROUPS}; fit without time."
+            )
+        rows = in_stretches(rows)
+    elif rows.cluster is not None:
         check_groups(len(np.unique(rows.cluster)))
     if len(rows.x) < 2:
         raise InvalidInputError(
@@ -261,6 +280,29 @@ def take_groups(x: Any, groups: Any) -> tuple[Any, Array | None]:
         raise InvalidInputError("groups has missing values; give each row a group, or leave those rows out.")
     numbers = {value: number for number, value in enumerate(dict.fromkeys(values))}
     return x, np.array([numbers[value] for value in values], dtype=np.float64)
+
+
+def times_of_rows(time: Any) -> Any:
+    """Dates as days, or numbers [n], by which rows are put in order; the name of a column stays."""
+    if time is None or isinstance(time, str):
+        return time
+    values = np.asarray(_unwrapped("time", time)).reshape(-1)
+    try:
+        if values.dtype.kind in "OUM":
+            stamps = values.astype("datetime64[us]")
+            values = np.where(np.isnat(stamps), np.nan, stamps.astype(np.int64) / 86400e6)
+        values = values.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidTypeError(f"time must hold dates or numbers, such as 2024-05-31; {error}.") from error
+    if not np.isfinite(values).all():
+        raise InvalidInputError("time has missing or infinite values; give each row a time, or leave those rows out.")
+    return values
+
+
+def with_sphere(estimator: Any, options: ModelOptions) -> ModelOptions:
+    """The options, and which features are a place on the sphere."""
+    columns = Schema.from_json(estimator.schema_).columns if hasattr(estimator, "schema_") else ()
+    return replace(options, sphere=sphere_of(columns))
 
 
 def check_groups(count: int) -> None:
@@ -333,7 +375,7 @@ def hold_out(
     if not settings.early_stopping:
         return rows, None
     held = held_out_rows(len(rows.x), settings)
-    validation, train = two_parts(rows, held, len(rows.x) - held, rng)
+    validation, train = two_parts(rows, held, len(rows.x) - held, rng, first_is_later=True)
     return train, validation
 
 
@@ -539,7 +581,7 @@ def table_data(
     check_fingerprints(table.common_sample.x, options.kernel)
     # From a sample of the rows that is the same in all processes.
     warp, choice = decide_warp(merge_copies(table.common_sample), options, run, pinned)
-    learned = table.scaling(warp)
+    learned = table.scaling(warp).with_common_scale(options.sphere)
     scaling = choose_scaling(learned, options, y_varies=table.y_varies)
     check_variance(scaling.y_scale)
     source = table.source(scaling, device)

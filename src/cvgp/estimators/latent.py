@@ -47,6 +47,8 @@ def fit_latent_values(
     *,
     groups: Any = None,
     decisions: Decisions | Mapping[str, Choice] | None = None,
+    geo: Any = None,
+    time: Any = None,
 ) -> tuple[list[FittedGP], float, Rows[Array]]:
     """Fit latent values to what `fit` was given, and describe the fit on the estimator.
 
@@ -57,11 +59,12 @@ def fit_latent_values(
     Returns a posterior for each latent value, the mean log density of left-out rows, and a sample of the rows.
     """
     group, pinned = current_group(), _pinned(decisions)
-    begun = inputs.begin_fit(estimator, training, pinned, given, groups)
+    begun = inputs.begin_fit(estimator, training, pinned, given, groups, geo=geo, time=time)
     run, table = begun.run, begun.table
     in_parts = table is not None and not table.fits_in_memory
     with limited_threads(begun.n_jobs):
-        whole = None if in_parts else inputs.training_rows(estimator, table, **given, groups=begun.groups)
+        beside = {"groups": begun.groups, "time": begun.time}
+        whole = None if in_parts else inputs.training_rows(estimator, table, **given, **beside)
         # What was observed, without the inputs: of all rows that this process can see.
         pieces = [whole] if whole is not None else [part for part, _ in table.rows.cell_blocks()]
         seen = Rows[Array].join([observed(part)._replace(x=part.x[:, :0]) for part in pieces])
@@ -76,6 +79,7 @@ def fit_latent_values(
             rows = table.common_sample if whole is None else whole
         dates = decide_trends(rows, begun.trends, choosing, pinned)
         table, rows = begun._replace(table=table).without_trends(estimator, dates, rows)
+        options = inputs.with_sphere(estimator, options)
         rows = merge_copies(counted(observed(rows)))
         unit = likelihood.unit(rows.y[:, 0])
 

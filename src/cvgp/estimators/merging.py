@@ -21,7 +21,7 @@ from cvgp.data.scaling import Scaling, pool_warped_scalings
 from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError
 from cvgp.estimators.coresets import combine, log_evidence, sites_of
 from cvgp.estimators.fitted import FittedGP, as_array, kernel_in_units
-from cvgp.estimators.frames import feature_names, schema_of
+from cvgp.estimators.frames import feature_names, place_features, schema_of
 from cvgp.estimators.inputs import check_seed, check_size
 from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.files import TINY
@@ -65,6 +65,7 @@ def merge(models: Sequence[CVGPRegressor], *, n_coreset: int | None = None, rand
     rows = np.array([model.n_rows_ for model in models])
     largest = models[int(rows.argmax())]
     scaling, alike = pool_warped_scalings([model._gp.scaling for model in models], rows)
+    scaling = scaling.with_common_scale(place_features(largest))
     sites = Rows[Tensor].join([_rescaled(model, scaling) for model in models])
     # Parameters are averaged as they are learned, most of them as logarithms.
     kernels = [kernel_in_units(model.model_.kernel, own, scaling) for model, own in zip(models, alike, strict=True)]

@@ -31,7 +31,7 @@ from cvgp.data.transforms import TargetTransform
 from cvgp.errors import CVGPError, FileFormatError, InvalidInputError, InvalidTypeError
 from cvgp.estimators.classifier import CVGPClassifier
 from cvgp.estimators.fitted import FittedGP, as_array
-from cvgp.estimators.frames import schema_of
+from cvgp.estimators.frames import schema_of, user_columns
 from cvgp.estimators.importance import SobolIndices
 from cvgp.estimators.predictive import Predictive
 from cvgp.estimators.regressor import CVGPRegressor
@@ -267,7 +267,8 @@ def _restored(state: dict[str, Any], given: dict[str, Any]) -> CVGPRegressor | C
     if "batch_log_densities" in fields.values:  # that `partial_fit` has learned
         estimator.batch_log_densities_ = fields.array("batch_log_densities", (None,))
     _set_columns(estimator, D, fit.integer("n_features", 1), fit.take("feature_names"))
-    gp.indices_of_fit = fields.optional("importance", fields.part, SobolIndices.from_state, estimator.n_features_in_)
+    count = len(user_columns(estimator))
+    gp.indices_of_fit = fields.optional("importance", fields.part, SobolIndices.from_state, count)
     fit.close()
     fields.close()
     return estimator
@@ -404,8 +405,8 @@ def _statistics_from_state(fields: Fields, size: int, num_outputs: int) -> Stati
 
 
 def _stored_rows(rows: Rows[Tensor]) -> State:
-    """What predictions need of rows; their groups are not among it, and only counts have exposures."""
-    return {name: value for name, value in rows._asdict().items() if name not in ("cluster", "exposure")}
+    """What predictions need of rows; their groups and times are not among it, and only counts have exposures."""
+    return {name: value for name, value in rows._asdict().items() if name not in ("cluster", "exposure", "time")}
 
 
 def _rows_from_state(fields: Fields, model: CVGP, statistics: Statistics) -> NeighborRows:

@@ -1,6 +1,6 @@
 """CVGPRegressor: Gaussian process regression on a learned coreset, as a scikit-learn estimator."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
@@ -196,6 +196,8 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ExplainMixin,
         groups: ArrayLike | str | None = None,
         decisions: Decisions | Mapping[str, Choice] | None = None,
         exposure: ArrayLike | str | None = None,
+        geo: Sequence[str] | None = None,
+        time: ArrayLike | str | None = None,
     ) -> "CVGPRegressor":
         """Learn coreset, kernel and noise from data.
 
@@ -219,6 +221,11 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ExplainMixin,
         exposure : array-like of shape (n_samples,), number or the name of a column, optional
             For counts, the time, area or number at risk in which the events of each row were counted: the expected
             count is the exposure times exp(f). It is not an input, and predictions need it too.
+        geo : sequence of str, optional
+            The columns of latitude and longitude in degrees, of a table: distances are then those on the sphere.
+        time : array-like of shape (n_samples,) or the name of a column, optional
+            The date, or a number such as the year, of each row, if predictions are for later ones. The end of the
+            series is then held out in every choice, and intervals are calibrated by it. The column stays an input.
 
         Returns
         -------
@@ -237,11 +244,12 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ExplainMixin,
         inputs.check_exposed(self.likelihood, exposure)
         if self.likelihood != "gaussian":
             observed = {"x": X, "y": y, "sample_weight": sample_weight, "exposure": exposure}
-            return self._fit_likelihood(observed, noise_variance, groups=groups, decisions=decisions)
+            beside = {"groups": groups, "decisions": decisions, "geo": geo, "time": time}
+            return self._fit_likelihood(observed, noise_variance, **beside)
         group, training = current_group(), self._training_options()
         options, pinned = inputs.model_options(self, training.solver), Decisions.pinned(decisions)
         given = {"x": X, "y": y, "sample_weight": sample_weight, "noise_variance": noise_variance}
-        begun = inputs.begin_fit(self, training, pinned, given, groups)
+        begun = inputs.begin_fit(self, training, pinned, given, groups, geo=geo, time=time)
         run, settings, table, audited, rows, join = begun.run, begun.settings, begun.table, None, None, None
         # A run that may be resumed later, and every process of a group, must make the same choices.
         choosing = run.choosing(settings.checkpoint_dir)
@@ -256,15 +264,17 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ExplainMixin,
                 dates = decide_trends(table.common_sample, begun.trends, choosing, pinned)
                 (table,) = begun._replace(table=table).without_trends(self, dates)
                 audited = apart and table.features(apart)
+                options = inputs.with_sphere(self, options)
                 data = inputs.table_data(table, options, settings, choosing, pinned)
             else:
-                rows = inputs.training_rows(self, table, **given, groups=begun.groups)
+                rows = inputs.training_rows(self, table, **given, groups=begun.groups, time=begun.time)
                 if np.isnan(rows.y).any():
                     rows, options, join = begin_with_block(rows, options)
                 if training.solver != "paper":
                     rows, audited = draw_audit(rows, run.heuristics, run.rng("audit"))
                 dates = decide_trends(rows, begun.trends, choosing, pinned)
                 _, rows, audited = begun.without_trends(self, dates, rows, audited)
+                options = inputs.with_sphere(self, options)
                 train, held_out = inputs.hold_out(rows, settings, run.rng("validation"))
                 # With groups, what is far off may be a group that is unlike the others. Fingerprints have no distances.
                 look = self.noise == "auto" and training.solver != "paper" and not begun.has_groups and join is None

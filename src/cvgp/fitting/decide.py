@@ -10,14 +10,17 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import torch
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
+from torch import Tensor
 
 from cvgp.coreset import Coreset
+from cvgp.data.rows import Rows
 from cvgp.data.source import MemorySource
 from cvgp.errors import InvalidInputError
 from cvgp.fitting.checkpoint import Checkpoint, open_checkpoint
-from cvgp.fitting.compare import Scores, compare, coreset_residuals, simple_densities
+from cvgp.fitting.compare import Residuals, Scores, compare, coreset_residuals, simple_densities
 from cvgp.fitting.decisions import Choice, Decisions
 from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.kernel import (
@@ -225,7 +228,7 @@ def _decide_kernel(request: Request, *, is_exact: bool) -> tuple[Start, Choice]:
         return _start_from_json(pinned.kernel.value, options, mean, data, floor, run.heuristics), pinned.kernel
     is_long = data.train.num_rows >= run.heuristics.least_rows_to_choose
     may_be_rough = request.size_is_open and request.by_lbfgs and is_long
-    make = partial(starting_kernel, num_dims=dims, ard=options.ard, spread=data.spread)
+    make = partial(starting_kernel, num_dims=dims, ard=options.ard, spread=data.spread, tied=options.sphere)
     names = alternative_kernels(options.kernel, is_exact=is_exact and is_long, may_be_rough=may_be_rough)
     if data.train.num_rows < run.heuristics.linear_rows_per_column * dims:
         names = tuple(name for name in names if "linear" not in name)
@@ -240,7 +243,7 @@ def _decide_kernel(request: Request, *, is_exact: bool) -> tuple[Start, Choice]:
     )
     shared = None
     if is_exact and options.ard and options.kernel in (None, "auto") and isinstance(data.train, MemorySource):
-        shared, scores = share_lengthscale(found.start, data.train, run.part(0.2), data.spread)
+        shared, scores = share_lengthscale(found.start, data.train, run.part(0.2), data.spread, options.sphere)
         found.tried.update(scores)
     start = shared or found.start
     value = start_to_json(start) | {"ard": options.ard and shared is None}
@@ -284,7 +287,7 @@ def _start_from_json(
 ) -> Start:
     dims, rows = len(data.scaling.x_mean), data.train.num_rows
     kernel: str | Kernel = options.kernel if isinstance(options.kernel, Kernel) else value["name"]
-    made = starting_kernel(kernel, dims, ard=value["ard"], spread=data.spread)
+    made = starting_kernel(kernel, dims, ard=value["ard"], spread=data.spread, tied=options.sphere)
     if value["priors"]:
         sample = data.train.sample(min(rows, 100), np.random.default_rng(0)).x
         made = with_priors(made, rows, sample.cpu(), 1.0, h)
@@ -347,7 +350,7 @@ def _decide_neighbors(request: Request, model: CVGP, ruled_out: str) -> tuple[Ne
 
     def kernels(names: Sequence[str]) -> tuple[Kernel, ...]:
         sample = source.sample(min(source.num_rows, 100), np.random.default_rng(0)).x.cpu()
-        made = (starting_kernel(name, sample.shape[1], ard=options.ard) for name in names)
+        made = (starting_kernel(name, sample.shape[1], ard=options.ard, tied=options.sphere) for name in names)
         return tuple(with_priors(kernel, source.num_rows, sample, 1.0, h) for kernel in made)
 
     def candidates(*counts: int) -> Candidates:
@@ -375,8 +378,7 @@ def _decide_neighbors(request: Request, model: CVGP, ruled_out: str) -> tuple[Ne
     if fit is None:
         return None, False, choice(None, "no kernel could be fitted to them")
     judged, residuals = fit.judged(h)
-    sums = statistics(model, source.chunks(CHUNK_ROWS), source.group)
-    without = coreset_residuals(model, sums, judged)
+    without = _coreset_alone(model, source, fit.rows, judged)
     alone, near = constant_noise_scores(model, without), constant_noise_scores(fit.model, residuals)
     mapped = noise_scores(fit.model, residuals, run)
     if run.agreed(compare(mapped, near).gain > h.least_noise_gain):  # or else the noisiest rows would decide
@@ -386,6 +388,18 @@ def _decide_neighbors(request: Request, model: CVGP, ruled_out: str) -> tuple[Ne
     scores = fit.tried | {"coreset and neighbors": near, "coreset alone": alone}
     fit = fit if is_taken else None
     return fit, is_good, choice(fit, "", scores, brief=is_good)
+
+
+def _coreset_alone(model: CVGP, source: MemorySource, rows: Rows[Tensor], judged: Rows[Tensor]) -> Residuals:
+    """Residuals of rows under the coreset of all others; of rows with a time, under that of earlier stretches."""
+    if rows.cluster is None or judged.cluster is None or judged.time is None:
+        return coreset_residuals(model, statistics(model, source.chunks(CHUNK_ROWS), source.group), judged)
+    found = []
+    for stretch in judged.cluster.unique():  # in order, as the rows are
+        before = MemorySource(*rows.take(rows.cluster < stretch)).chunks(CHUNK_ROWS)
+        own = judged.take(judged.cluster == stretch)
+        found.append(coreset_residuals(model, statistics(model, before), own, are_new=True))
+    return Residuals(*(None if own[0] is None else torch.cat(own) for own in zip(*found, strict=True)))  # type: ignore[arg-type]
 
 
 def _decide_noise(request: Request, fit: NoiseFit, *, learns_noise: bool) -> tuple[NoiseFit, Choice]:

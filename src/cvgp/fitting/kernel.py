@@ -31,7 +31,7 @@ from cvgp.fitting.compare import (
 )
 from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.monitor import FitLog, Run
-from cvgp.fitting.sample import DEFAULT_KERNEL, Start, best_start, learn_exact, two_parts
+from cvgp.fitting.sample import DEFAULT_KERNEL, Start, best_start, draw_halves, learn_exact, two_parts
 from cvgp.gp.bounds import solve_titsias, whitener
 from cvgp.gp.kernels import (
     NOISE_FLOOR,
@@ -44,6 +44,7 @@ from cvgp.gp.kernels import (
     prior_mean,
     registered_priors,
     stationary_form,
+    tie_lengthscales,
     with_lengthscale,
 )
 from cvgp.gp.model import CVGP
@@ -59,8 +60,10 @@ TREND_DEGREE, FEWEST_CYCLES, STEPS_PER_CYCLE = 3, 2.0, 4  # of a periodogram
 MOST_CYCLES_PER_ROW = 5.0  # of irregular inputs, two of which may happen to be arbitrarily close
 
 
-def starting_kernel(kernel: str | Kernel | None, num_dims: int, *, ard: bool, spread: Spread | None = None) -> Kernel:
-    """A kernel by name at a typical lengthscale, or a copy of the given one; float64."""
+def starting_kernel(
+    kernel: str | Kernel | None, num_dims: int, *, ard: bool, spread: Spread | None = None, tied: Sequence[int] = ()
+) -> Kernel:
+    """A kernel by name at a typical lengthscale, the same for `tied` columns, or a copy of the given one; float64."""
     if isinstance(kernel, Kernel):
         return deepcopy(kernel).double()
     if kernel is not None and not isinstance(kernel, str):
@@ -74,6 +77,8 @@ def starting_kernel(kernel: str | Kernel | None, num_dims: int, *, ard: bool, sp
             _share_variance(part, varying)
     if spread is not None:
         _set_units(made, spread, ard=ard)
+    if tied and ard:
+        tie_lengthscales(made, tied)
     return made
 
 
@@ -207,7 +212,7 @@ def cross_fitted_residuals(
 
 
 def share_lengthscale(
-    start: Start, source: MemorySource, run: Run, spread: Spread | None
+    start: Start, source: MemorySource, run: Run, spread: Spread | None, tied: Sequence[int] = ()
 ) -> tuple[Start | None, dict[str, Start]]:
     """Where rows are few for the columns, a start with one lengthscale for all, unless one for each predicts better.
 
@@ -219,7 +224,7 @@ def share_lengthscale(
     if dims == 1 or not h.fewest_rows_to_share < source.num_rows < few or not run.has_time:
         return None, {}
     for name, ard in (("one lengthscale per column", True), ("one lengthscale", False)):
-        kernel = starting_kernel(start.name, dims, ard=ard, spread=spread)
+        kernel = starting_kernel(start.name, dims, ard=ard, spread=spread, tied=tied)
         error, sd = cross_fitted_residuals(kernel, start.mean, rows, run, start.noise_floor)
         density = log_normal(error, sd.square()[:, None]).mean(1)
         scores = Scores(density, error.square().mean(1), weight_of(rows), rows.cluster)
@@ -385,13 +390,16 @@ def _lengthscales(kernel: Kernel) -> list[Kernel]:
 
 
 def _rows_to_choose_by(source: DataSource, run: Run) -> tuple[Rows[Tensor], Rows[Tensor] | None]:
-    """Rows to learn from, and rows to judge by; few rows are left out one by one instead."""
+    """Rows to learn from, and rows to judge by; few rows are left out one by one instead, if they have no time."""
     h, rng = run.heuristics, run.rng("kernel")
-    if source.num_rows <= run.rows(h.leave_one_out_rows):
-        return _counting_as(source.sample(source.num_rows, rng), source.total_weight), None
-    most = run.rows(h.sample_rows)
-    rows = source.sample(most + run.rows(h.judging_rows), rng)
-    learning, judging = two_parts(rows, most, len(rows.x) - most, rng)
+    are_few, most = source.num_rows <= run.rows(h.leave_one_out_rows), run.rows(h.sample_rows)
+    rows = source.sample(source.num_rows if are_few else most + run.rows(h.judging_rows), rng)
+    if rows.time is not None:
+        learning, judging = draw_halves(rows, len(rows.x) if are_few else most, rng)
+    elif are_few:
+        return _counting_as(rows, source.total_weight), None
+    else:
+        learning, judging = two_parts(rows, most, len(rows.x) - most, rng)
     return _counting_as(learning, source.total_weight), judging
 
 

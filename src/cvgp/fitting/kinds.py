@@ -79,11 +79,11 @@ def fit_kind(
         # A regression without any noise would begin with huge scales, and with fewer points than they need.
         noise = LEAST_NOISE * linked.y.std() * run.rng("linked").standard_normal(linked.y.shape)
         linked = linked._replace(y=linked.y + noise)
-    if linked.cluster is not None and blocks is None:
+    if linked.cluster is not None and linked.time is None and blocks is None:
         linked = weigh_clusters(linked, learn_correlation(linked, choosing))
         rows = rows._replace(sample_weight=linked.sample_weight)
     warp, warp_choice = decide_warp(linked, options, choosing, pinned)
-    learned = learn_warped_scaling(warp, linked)
+    learned = learn_warped_scaling(warp, linked).with_common_scale(options.sphere)
     scaling = choose_scaling(learned, options)
     source = scaled_rows(linked, scaling, options.device, run.group)
     data = FitData(source, None, scaling, spread_of(scaling, learned), None)

@@ -89,12 +89,16 @@ class NeighborRows(NamedTuple):
 
 
 def in_random_order(rows: Rows[Tensor], seed: int) -> Rows[Tensor]:
-    """The rows in an order that depends on their number, clusters and the seed alone; a cluster stays together."""
+    """The rows in an order that depends on their number, clusters and the seed alone; a cluster stays together.
+
+    Rows with a time are in the order of their stretches.
+    """
     generator = torch.Generator().manual_seed(seed)
     order = random_order(len(rows.x), generator)
     if rows.cluster is not None:
         labels, place = rows.cluster.cpu().unique(return_inverse=True)
-        order = order[random_order(len(labels), generator)[place[order]].argsort(stable=True)]
+        turns = random_order(len(labels), generator) if rows.time is None else torch.arange(len(labels))
+        order = order[turns[place[order]].argsort(stable=True)]
     return rows.take(order.to(rows.x.device))
 
 
@@ -386,6 +390,7 @@ def vecchia_fit(
     batches = _draw_batches(pool, steps or h.vecchia_steps, h.vecchia_batch, generator)  # [steps, B]
     steps, drawn, begin = len(batches), batches.unique(), run.budget.seconds
     total, largest = weight_of(rows).sum().item(), h.largest_outputscale * variance_of_y(rows)
+    apart = rows.cluster if rows.time is None else None  # rows of a stretch may have each other as neighbors
     at_search = _inverse_lengthscales(found, rows)
 
     def have_moved() -> bool:
@@ -396,7 +401,7 @@ def vecchia_fit(
         """Of a batch of rows, each given its nearest others of all rows."""
         limit_outputscale(found, largest)
         if step == 0 or (step == steps // 2 and have_moved()):
-            others = RowIndex(found.kernel, rows.x, rows.cluster).others(drawn, count)
+            others = RowIndex(found.kernel, rows.x, apart).others(drawn, count)
             near[drawn] = without_copies(rows, others, drawn)
         if step == steps // 2 and rows.noise_variance is None:
             # With a constant noise, the few noisiest rows would dominate the kernel.

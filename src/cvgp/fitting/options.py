@@ -43,6 +43,7 @@ class ModelOptions:
     standardize: bool = True
     device: str = "cpu"
     private: bool = False
+    sphere: tuple[int, ...] = ()  # features that are a place on the sphere, which share scale and lengthscale
 
     def __post_init__(self) -> None:
         check_choice("noise", self.noise, get_args(NoiseName))

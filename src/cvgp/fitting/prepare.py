@@ -93,7 +93,7 @@ def memory_data(
     """
     check_fingerprints(train.x, options.kernel)
     train = merge_copies(train)
-    if train.cluster is not None:
+    if train.cluster is not None and train.time is None:
         train = weigh_clusters(train, learn_correlation(train, run))
     every = [train] if held_out is None else [train, held_out]
     begin, count = run.budget.seconds, len(train.x)
@@ -129,7 +129,7 @@ def memory_data(
     if outliers is not None and pinned.outliers is None:
         reason = f"{outliers.about}; means ignore them, and intervals allow for their share"
         found = Choice(f"{outliers.num_rows} rows", to_value(outliers.noise), reason, seconds=seconds)
-    learned = learn_warped_scaling(warp, train)
+    learned = learn_warped_scaling(warp, train).with_common_scale(options.sphere)
     y_varies = bool(moments_of(train.y, train.sample_weight).scales.any())
     scaling = choose_scaling(learned, options, y_varies=y_varies)
     check_variance(scaling.y_scale)
@@ -208,14 +208,14 @@ def decide_warp(rows: Rows[Array], options: ModelOptions, run: Run, pinned: Deci
     if pinned.input_warp is not None:
         return from_value(InputWarp, pinned.input_warp.value), pinned.input_warp
     begin = run.budget.seconds
-    warp, scores = choose_warp(options.input_warp, rows, run.part(0.1))
+    warp, scores = choose_warp(options.input_warp, rows, run.part(0.1), options.sphere)
     reason = "" if scores else "as asked for" if options.input_warp != "auto" else "too few rows, or nothing to warp"
     return warp, Choice(warp.name, to_value(warp), reason, Choice.scored(scores), run.budget.seconds - begin)
 
 
 def merge_copies(data: Rows[Array]) -> Rows[Array]:
     """Merge equal rows into one with their summed weight, and sort, so that the order of rows does not matter."""
-    beside = (data.noise_variance, data.cluster, data.exposure)
+    beside = (data.noise_variance, data.cluster, data.exposure, data.time)
     columns = [data.x, data.y, *(part[:, None] for part in beside if part is not None)]
     table = np.ascontiguousarray(np.hstack(columns)) + 0.0  # -0 and 0 are equal
     # Rows are compared as strings of bytes, which costs less than column by column.
@@ -282,7 +282,7 @@ def choose_target(rows: Rows[Array], run: Run) -> tuple[TargetTransform, Candida
     """The transform of y under which unseen rows are clearly most likely, and the scores of all candidates."""
     h = run.heuristics
     y_varies = bool(moments_of(rows.y, rows.sample_weight).scales.all())
-    independent = len(rows.x if rows.cluster is None else np.unique(rows.cluster))
+    independent = len(rows.x if rows.cluster is None or rows.time is not None else np.unique(rows.cluster))
     # Known noise variances are in units of y squared, which leaves only the identity.
     if independent < h.least_rows_to_choose or not y_varies or rows.noise_variance is not None:
         return IDENTITY, {}
@@ -315,9 +315,12 @@ def _normal_density(transform: TargetTransform, rows: Rows[Array]) -> float:
 
 
 def _target_scores(transform: TargetTransform, a: Rows[Array], b: Rows[Array], run: Run) -> Scores | None:
-    """Scores of both parts, each predicted by the GP of the other; squared errors are those of the median of y."""
+    """Scores of both parts, each predicted by the GP of the other; squared errors are those of the median of y.
+
+    Rows with a time are not predicted by later ones.
+    """
     parts = []
-    for learning, judging in ((a, b), (b, a)):
+    for learning, judging in ((a, b), (b, a)) if a.time is None else ((a, b),):
         known, new = (rows._replace(y=transform.apply(rows.y)) for rows in (learning, judging))
         gp = learn_sample(known, new, run)
         if gp is None:
@@ -330,13 +333,16 @@ def _target_scores(transform: TargetTransform, a: Rows[Array], b: Rows[Array], r
     return Scores.join(parts)
 
 
-def choose_warp(name: InputWarpName, rows: Rows[Array], run: Run) -> tuple[InputWarp, Candidates]:
+def choose_warp(
+    name: InputWarpName, rows: Rows[Array], run: Run, unwarped: Collection[int] = ()
+) -> tuple[InputWarp, Candidates]:
     """The warp of a name, learned from rows in the user's units, and the scores of the candidates of ``auto``."""
     if name == "identity":
         return NO_WARP, {}
     h, dims = run.heuristics, rows.x.shape[1]
     known = rows.take(run.rng("ranks").permutation(len(rows.x))[:ROWS_FOR_RANKS])
-    ranks = {d: path for d in range(dims) if (path := normal_scores(known.x[:, d], known.sample_weight)) is not None}
+    found = {d: normal_scores(known.x[:, d], known.sample_weight) for d in range(dims) if d not in unwarped}
+    ranks = {d: path for d, path in found.items() if path is not None}
     if name == "rank":
         return warp_of("rank", np.ones(dims), ranks), {}
     y_varies = bool(moments_of(rows.y, rows.sample_weight).scales.all())
@@ -349,7 +355,7 @@ def choose_warp(name: InputWarpName, rows: Rows[Array], run: Run) -> tuple[Input
 
     learning: Rows[Array] = rows
     judging: Rows[Array] | None = None  # few rows are left out one by one
-    if len(rows.x) > run.rows(h.leave_one_out_rows):
+    if len(rows.x) > run.rows(h.leave_one_out_rows) or rows.time is not None:
         learning, judging = draw_halves(rows, run.rows(h.sample_rows), run.rng("sample"))
 
     def learned(change: Callable[[Rows[Array]], Rows[Array]]) -> SampleGP | None:

@@ -17,7 +17,7 @@ from cvgp.fitting.monitor import Run
 from cvgp.fitting.prepare import FitData
 from cvgp.fitting.solve import Solution, set_site_noise
 from cvgp.objectives import CHUNK_ROWS, statistics_and_gain
-from cvgp.tables.columns import TYPICAL, Column
+from cvgp.tables.columns import PLACE, TYPICAL, Column
 
 FEWEST = 10  # rows behind each point, text and residual
 NEAR = 0.05  # of the distance to the row that is number FEWEST: a point that is nearer to a row is too near it
@@ -42,7 +42,7 @@ def private_columns(columns: Sequence[Column], num_rows: int) -> tuple[Column, .
         raise InvalidInputError(f"private=True needs {FEWEST} values in each column; leave out {', '.join(few)}.")
     z, found = ndtri((np.arange(TYPICAL) + 0.5) / TYPICAL), list(columns)
     for place, column in enumerate(columns):
-        if column.kind in ("numeric", "date") and column.typical:
+        if column.kind in ("numeric", "date", "cyclic", *PLACE) and column.typical:
             mean, sd = float(np.mean(column.typical)), float(np.std(column.typical))
             typical = tuple((mean + sd * z / z.std()).tolist())
             found[place] = replace(column, typical=typical, fill=None if column.fill is None else mean)

@@ -98,21 +98,30 @@ def take_observations(model: CVGP, data: Rows[Tensor]) -> None:
     model.set_sites(data.y - prior_mean(model.mean, data.x, data.y), precision)
 
 
-def two_parts(rows: Rows[Any], first: int, second: int, rng: np.random.Generator) -> tuple[Rows[Any], Rows[Any]]:
-    """Two random parts of some rows, of at most these sizes; they do not share clusters."""
+def two_parts(
+    rows: Rows[Any], first: int, second: int, rng: np.random.Generator, *, first_is_later: bool = False
+) -> tuple[Rows[Any], Rows[Any]]:
+    """Two random parts of some rows, of at most these sizes; they do not share clusters.
+
+    Of rows with a time, those of the second part are all later, or those of the first one.
+    """
     order = rng.permutation(len(rows.x))
     is_second = np.arange(len(order)) >= first
     labels, place = np.unique(np.zeros(0) if rows.cluster is None else np.asarray(rows.cluster), return_inverse=True)
     if len(labels) > 1:
-        rank = rng.permutation(len(labels))[place]  # [n]
+        turns = np.arange(len(labels))[:: -1 if first_is_later else 1]
+        rank = (rng.permutation(len(labels)) if rows.time is None else turns)[place]  # [n]
         until = np.bincount(rank).cumsum()  # rows of the clusters up to each rank
         cut = int(np.searchsorted(until, first / (first + second) * len(order)))
         is_second = rank[order] > min(cut, len(labels) - 2)
     return rows.take(order[~is_second][:first]), rows.take(order[is_second][:second])
 
 
-def draw_halves(rows: Rows[Array], size: int, rng: np.random.Generator) -> tuple[Rows[Array], Rows[Array]]:
-    """Two parts of a sample, each of at most `size` rows."""
+def draw_halves(rows: Rows[Any], size: int, rng: np.random.Generator) -> tuple[Rows[Any], Rows[Any]]:
+    """Two parts of a sample, each of at most `size` rows; of rows with a time, the second has the latest quarter."""
+    if rows.time is not None:
+        early, late = two_parts(rows, 3 * len(rows.x), len(rows.x), rng)
+        return early.take(slice(size)), late.take(slice(size))
     half = min(size, (len(rows.x) + 1) // 2)
     return two_parts(rows, half, half, rng)
 

@@ -78,7 +78,9 @@ def choose_size(start: Start, source: DataSource, run: Run) -> SizeCurve:
     limit = largest_size(run.budget.max_time, h)
     rows = source.sample(run.rows(rows_to_see(limit)), rng)
     held_out = min(math.ceil(h.size_held_out * len(rows.x)), h.judging_rows)
-    judging, learning = two_parts(rows, held_out, len(rows.x) - held_out, rng) if len(rows.x) > 1 else (rows, rows)
+    judging, learning = rows, rows
+    if len(rows.x) > 1:
+        judging, learning = two_parts(rows, held_out, len(rows.x) - held_out, rng, first_is_later=True)
     return size_curve(start, learning, judging, limit, rng, h)
 
 

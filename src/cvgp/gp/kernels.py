@@ -4,7 +4,7 @@ Stationary kernels take the fused path of :mod:`cvgp.gp.stationary`; GPyTorch ev
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any, ClassVar, NamedTuple
 
@@ -36,7 +36,7 @@ from cvgp.gp.tanimoto import TanimotoKernel
 
 __all__ = ["KERNEL_NAMES", "make_kernel"]
 
-KERNEL_NAMES = ("rbf", "matern12", "matern32", "matern52", "rq", "linear", "periodic", "tanimoto")
+KERNEL_NAMES = ("rbf", "matern12", "matern32", "matern52", "rq", "linear", "periodic", "quasiperiodic", "tanimoto")
 """Names that `kernel` may have, in `cvgp.CVGPRegressor`, `cvgp.CVGP` and `make_kernel`.
 
 ``+`` and ``*`` join all but ``tanimoto``, which is for fingerprints and takes its inputs as they are.
@@ -138,8 +138,14 @@ def _make_factor(name: str, shared: dict[str, int]) -> Kernel:
         return TanimotoKernel()
     if name == "periodic":
         return PeriodicKernel(lengthscale_constraint=log_positive(), period_length_constraint=log_positive(), **shared)
+    if name == "quasiperiodic":
+        return QuasiperiodicKernel(*(_make_factor(factor, shared) for factor in ("matern32", "periodic")))
     smoothness = {family: nu for nu, family in _MATERN_FAMILY.items()}[name]
     return MaternKernel(nu=smoothness, lengthscale_constraint=log_positive(), **shared)
+
+
+class QuasiperiodicKernel(ProductKernel):  # type: ignore[misc]
+    """A periodic kernel times one that decays: cycles that are far apart may differ in shape and size."""
 
 
 class _NoKernel(nn.Module):
@@ -241,7 +247,7 @@ def evaluate(kernel: Kernel, *points: Tensor, diag: bool = False) -> Tensor:
     # GPyTorch adds low-rank matrices through a factorization, which a singular term breaks: so term by term.
     if type(kernel) is AdditiveKernel:
         return reduce(torch.add, (evaluate(part, *points, diag=diag) for part in kernel.kernels))
-    if type(kernel) is ProductKernel:
+    if type(kernel) in (ProductKernel, QuasiperiodicKernel):
         return reduce(torch.mul, (evaluate(part, *points, diag=diag) for part in kernel.kernels))
     if type(kernel) is ScaleKernel and kernel.base_kernel.active_dims is None:
         seen = points if kernel.active_dims is None else tuple(x[..., kernel.active_dims] for x in points)
@@ -440,6 +446,34 @@ def release(*modules: nn.Module) -> None:
     for part in (part for module in modules for part in module.modules()):
         for name in {HELD_AROUND, HELD_ABOVE} & set(_priors(part)):
             del _priors(part)[name], part._modules[name]
+
+
+class TiedLogs:
+    """Logarithms of lengthscales [..., D] of which those of some columns are one: their mean."""
+
+    def __init__(self, columns: Sequence[int]) -> None:
+        self.columns = list(columns)
+
+    def exp(self, raw: Tensor) -> Tensor:
+        """The lengthscales of logarithms."""
+        return self._tied(raw).exp()
+
+    def log(self, lengthscale: Tensor) -> Tensor:
+        """The logarithms of lengthscales."""
+        return self._tied(lengthscale.log())
+
+    def _tied(self, logs: Tensor) -> Tensor:
+        tied = logs.clone()
+        tied[..., self.columns] = logs[..., self.columns].mean(-1, keepdim=True)
+        return tied
+
+
+def tie_lengthscales(kernel: Kernel, columns: Sequence[int]) -> None:
+    """Give some columns one lengthscale in each part of a kernel, in place."""
+    tied = TiedLogs(columns)
+    for part in with_lengthscale(kernel):
+        constraint = Positive(transform=tied.exp, inv_transform=tied.log)
+        part.register_constraint("raw_lengthscale", constraint.to(part.raw_lengthscale))
 
 
 def with_lengthscale(kernel: Kernel) -> list[Kernel]:

@@ -13,7 +13,7 @@ from cvgp.data.rows import Array
 from cvgp.errors import InvalidInputError, optional_packages, printable
 from cvgp.estimators.display import LONGEST_NAME, number, shortened
 from cvgp.estimators.frames import UserColumn, schema_of, user_columns
-from cvgp.tables.columns import cycle_days
+from cvgp.tables.columns import place_in_cycle
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -73,9 +73,17 @@ def varying_column(model: CVGPRegressor, column: str | int | None) -> UserColumn
 def places(x: Array, column: UserColumn) -> Array:
     """Where rows [n, D] are along a column: number of the nearest category, days into a cycle, or first feature."""
     own = x[:, column.features]
-    if is_cyclic(column):
-        return cycle_days(own, column.parts[0])
-    return own[:, : len(column.categories)].argmax(axis=1).astype(np.float64) if column.categories else own[:, 0]
+    found = own[:, : len(column.categories)].argmax(axis=1) if column.categories else along(own, column)
+    return found.astype(np.float64)
+
+
+def along(own: Array, column: UserColumn) -> Array:
+    """Where features [n, w] of a column without categories are: in its cycle, at a latitude, or as they are."""
+    if column.period is not None:
+        return place_in_cycle(own, column.period)
+    return np.asarray(
+        np.degrees(np.arctan2(own[:, 0], np.hypot(own[:, 1], own[:, 2]))) if column.is_place else own[:, 0]
+    )
 
 
 def place_text(column: UserColumn, place: float) -> str:
@@ -91,8 +99,8 @@ def is_date(column: UserColumn) -> bool:
 
 
 def is_cyclic(column: UserColumn) -> bool:
-    """Whether a column holds dates without a trend, which are drawn along their longest cycle."""
-    return bool(column.parts) and not is_date(column)
+    """Whether a column goes round, as dates without a trend do, which are drawn along their longest cycle."""
+    return column.period is not None
 
 
 def as_date(days: float) -> str:
@@ -164,7 +172,9 @@ def readable_ticks(ax: Axes) -> None:
 
 def name_axis(axis: Axis, column: UserColumn) -> None:
     """Label an axis by its column, and write dates along it, or categories at 0, 1, 2, ..."""
-    about = "effect of its level" if column.is_level else CYCLES[column.parts[0]] if is_cyclic(column) else ""
+    about = "effect of its level" if column.is_level else "latitude" if column.is_place else ""
+    if column.parts and is_cyclic(column):
+        about = CYCLES[column.parts[0]]
     axis.set_label_text(as_label(column.name) + (f" ({about})" if about else ""))
     if column.labels:
         from matplotlib.axis import XAxis

@@ -18,7 +18,8 @@ from cvgp.estimators.frames import UserColumn, user_columns
 from cvgp.estimators.inputs import check_observed
 from cvgp.estimators.predictive import Predictive
 from cvgp.plots import drawing
-from cvgp.tables.columns import cycle_days, date_features
+from cvgp.tables.columns import PLACE, Column, date_features
+from cvgp.tables.encode import features_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -272,6 +273,12 @@ class Along:
         if drawing.is_cyclic(self.column):  # the other parts are at the centers of their circles
             angles = np.linspace(0.0, 2.0 * np.pi, GRID, endpoint=False)
             values[:, :2] = np.column_stack([np.sin(angles), np.cos(angles)])
+        elif self.column.is_place:  # along the meridian through the middle of the data
+            points = coreset.X[:, self.column.features]
+            north, (_, x, y) = drawing.along(points, self.column), points.mean(axis=0)
+            longitude = np.degrees(np.arctan2(y, x)) % 360.0
+            cells = np.column_stack([np.linspace(north.min(), north.max(), GRID), np.full(GRID, longitude)])
+            values = features_of([Column("", kind) for kind in PLACE], cells)
         elif self.column.parts:
             dates = date_features(values[:, 0], self.column.parts)
             values[:, : dates.shape[1]] = dates
@@ -282,7 +289,7 @@ class Along:
         """Where each value is on the axis."""
         if self.column.labels:
             return np.arange(float(len(self.values)))
-        return cycle_days(self.values, self.column.parts[0]) if drawing.is_cyclic(self.column) else self.values[:, 0]
+        return drawing.along(self.values, self.column)
 
     def rows(self) -> tuple[Array, Iterator[Array]]:
         """Shares of the coreset's heaviest points, and for each value their inputs with the column set to it."""

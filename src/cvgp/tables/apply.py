@@ -23,8 +23,8 @@ from cvgp.data.rows import Array, Rows
 from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError, printable
 from cvgp.parallel.group import Group, gather_text
 from cvgp.runtime import memory_left
-from cvgp.tables.cells import cell_numbers, numbers
-from cvgp.tables.columns import Extra, Schema
+from cvgp.tables.cells import cell_numbers, numbers, times
+from cvgp.tables.columns import PLACE, Extra, Schema
 from cvgp.tables.encode import MOST_SHOWN, Findings, Inputs, new_inputs
 from cvgp.tables.read import Location, Opened, Part, open_table
 
@@ -53,7 +53,7 @@ class BadRows:
     """Finds bad rows, and counts those that were left out."""
 
     opened: Opened
-    names: list[str]  # features, targets, weight, noise, group and exposure
+    names: list[str]  # features, targets, weight, noise, group, exposure and time
     gaps: Mask  # the features that may be missing
     on_bad_rows: OnBadRows
     drops: bool  # whether rows that lack a value are dropped rather than bad
@@ -69,11 +69,14 @@ class BadRows:
         values, D, Q = np.hstack([rows.x, rows.y, *extra]), rows.x.shape[1], rows.y.shape[1]
         chosen = self.opened.chosen.get((part.file, part.first_row))
         kept = np.ones(len(rows.x), dtype=np.bool_) if chosen is None else chosen[start : start + len(rows.x)]
-        if not np.isfinite(values).all() or (values[:, D + Q :] < 0.0).any():
+        negative = values[:, D + Q :] < 0.0
+        if rows.time is not None:
+            negative[:, -1] = False
+        if not np.isfinite(values).all() or negative.any():
             wrong, missing = np.isinf(values), np.isnan(values) & kept[:, None]
             wrong[:, :D] |= missing[:, :D] & ~self.gaps
             wrong[:, D : D + Q] |= missing[:, D : D + Q] & (not self.drops and self.on_bad_rows == "skip")
-            wrong[:, D + Q :] |= missing[:, D + Q :] | (values[:, D + Q :] < 0.0)
+            wrong[:, D + Q :] |= missing[:, D + Q :] | negative
             unlabeled = missing[:, D : D + Q].any(axis=1) & (not self.drops and self.on_bad_rows == "error")
             if (unlabeled & ~missing[:, D : D + Q].all(axis=1)).any():
                 raise InvalidInputError(
@@ -172,12 +175,13 @@ class RowReader:
                         None if name is None else numbers(name, batch.column(name))
                         for name in (*self.extra[:2], self.extra[3])
                     )
-                    named = self.extra[2]
+                    named, timed = self.extra[2], self.extra[4]
+                    time = None if timed is None else times(timed, batch.column(timed))
                     group = None if named is None or self.label is None else self.label(batch.column(named))
                 except InvalidTypeError as error:
                     raise InvalidTypeError(f"{part.file}: {error}") from error
                 x_cells, y_cells = (np.array(columns).reshape(len(columns), len(batch)).T for columns in (x, y))
-                rows = Rows(x_cells, y_cells, weight, noise, group, exposure)
+                rows = Rows(x_cells, y_cells, weight, noise, group, exposure, time)
                 kept = self.bad.find(rows, part, before)
                 yield Piece(part, batch, rows, kept, part.first_row + before + np.flatnonzero(kept))
                 before += len(batch)
@@ -187,7 +191,7 @@ def schema_reader(
     opened: Opened,
     schema: Schema,
     targets: Sequence[str] = (),
-    extra: Extra = (None, None, None, None),
+    extra: Extra = (None, None, None, None, None),
     on_bad_rows: OnBadRows = "error",
     advice: str = ADVICE,
 ) -> RowReader:
@@ -198,10 +202,12 @@ def schema_reader(
     for part in opened.parts:
         for name in used:
             opened.type_of(part, name)  # every part has them
-    kinds: dict[str, str] = {column.name: "categorical" if column.is_text else column.kind for column in columns}
+    plain = dict.fromkeys(("cyclic", *PLACE), "numeric")
+    kinds = {c.name: "categorical" if c.is_text else plain.get(c.kind, c.kind) for c in columns}
     kinds |= {name: "boolean" if opened.kind(name) == "boolean" else "numeric" for name in special}
     drops = schema.impute == "drop"
-    gaps = [drops or c.fill is not None or c.marks_missing or bool(c.typical or c.effects) for c in columns]
+    gaps = [c.fill is not None or c.marks_missing or bool(c.typical or c.effects) for c in columns]
+    gaps = [drops or (has_rule and c.kind not in PLACE) for c, has_rule in zip(columns, gaps, strict=True)]
     bad = BadRows(opened, [*used, *special], np.array(gaps), on_bad_rows, drops, advice)
     cells = {column.name: partial(cell_numbers, column) for column in columns}
     return RowReader(opened, cells, kinds, targets, extra, bad)

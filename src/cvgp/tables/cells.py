@@ -11,7 +11,8 @@ import io
 import re
 import reprlib  # a cell may be very long
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
@@ -359,7 +360,32 @@ def days(name: str, column: pa.Array) -> Array:
     return np.asarray(stamps.to_numpy(zero_copy_only=False), dtype=np.float64) / (1e6 * SECONDS_PER_DAY)
 
 
-READERS = {"numeric": numbers, "boolean": truths, "date": days}
+def times(name: str, column: pa.Array) -> Array:
+    """Dates as days, or numbers such as years [n], by which rows are put in order; NaN or infinity for what is none."""
+    found = (numbers if is_number_type(column.type) else days)(name, column)
+    if not np.isfinite(found).any() and len(found) > column.null_count:
+        raise InvalidTypeError(
+            f"Column {name!r} holds text such as {reprlib.repr(column.drop_null()[0].as_py())}, but a time must be a "
+            "date or a number in each row. Write dates as 2024-05-31."
+        )
+    return found
+
+
+def _degrees(what: str, low: float, high: float, name: str, column: pa.Array) -> Array:
+    values = numbers(name, column)
+    outside = np.isfinite(values) & ((values < low) | (values > high))
+    if outside.any():
+        raise InvalidInputError(
+            f"Column {name!r} must hold {what} in degrees, from {low:g} to {high:g}, but it holds "
+            f"{values[outside][0]:g}. Correct it; geo names the latitude first, then the longitude."
+        )
+    return values
+
+
+READERS: dict[str, Callable[[str, pa.Array], Array]] = {"numeric": numbers, "boolean": truths, "date": days}
+READERS["cyclic"] = numbers
+READERS["latitude"] = partial(_degrees, "latitudes", -90.0, 90.0)
+READERS["longitude"] = partial(_degrees, "longitudes", -180.0, 360.0)
 
 
 def _wrong_type(name: str, column: pa.Array, wanted: str) -> InvalidTypeError:

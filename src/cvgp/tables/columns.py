@@ -20,8 +20,8 @@ Stored = TypeVar("Stored")
 DECIMALS = (".", ",")
 THOUSANDS = ("", ",", ".", " ", "'", "_")
 SEPARATOR_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-Kind = Literal["numeric", "boolean", "categorical", "levels", "ordered", "date"]
-Extra = tuple[str | None, str | None, str | None, str | None]  # the columns of weights, noise, groups and exposures
+Kind = Literal["numeric", "boolean", "categorical", "levels", "ordered", "date", "cyclic", "latitude", "longitude"]
+Extra = tuple[str | None, str | None, str | None, str | None, str | None]  # weights, noise, groups, exposures, times
 Impute = Literal["mean", "median", "drop"]
 
 MAX_INDICATORS = 10  # categories; a column with more becomes the effects of levels
@@ -33,6 +33,8 @@ TYPICAL = 16  # values that represent the distribution of a column
 YEAR, WEEK = 365.2425, 7.0  # in days
 FIRST_MONDAY = 4.0  # the first Monday of 1970, in days since the year began on a Thursday
 PERIODS = {"season": YEAR, "weekday": WEEK, "hour": 1.0}  # of the cyclic parts of a date, in days
+PLACE: tuple[Kind, Kind] = ("latitude", "longitude")  # in degrees; together, a place on the sphere
+EARTH_RADIUS = 6371.0  # in km
 PART_FEATURES = {
     "trend": ("trend",),
     "season": ("season sin", "season cos"),
@@ -161,9 +163,9 @@ def date_features(days: Array, parts: tuple[str, ...]) -> Array:
     return np.stack(columns, axis=1)
 
 
-def cycle_days(features: Array, part: str) -> Array:
-    """How many days [n] into its cycle each date is, from the sine and cosine [n, 2] of a cyclic part."""
-    return np.mod(np.arctan2(features[:, 0], features[:, 1]) / (2.0 * math.pi), 1.0) * PERIODS[part]
+def place_in_cycle(features: Array, period: float) -> Array:
+    """How far [n] into its cycle each value is, from its sine and cosine [n, 2]."""
+    return np.mod(np.arctan2(features[:, 0], features[:, 1]) / (2.0 * math.pi), 1.0) * period
 
 
 def varying_parts(days: Array) -> tuple[str, ...]:
@@ -194,6 +196,7 @@ class Column:
     effect_sd: tuple[tuple[float, ...], ...] = ()  # beyond that of a typical training row
     prior_sd: tuple[float, ...] = ()  # of a level that was never seen
     parts: tuple[str, ...] = ()  # of dates
+    period: float | None = None  # of a number on a circle
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or self.kind not in get_args(Kind):
@@ -219,6 +222,9 @@ class Column:
         known = [part for part in PART_FEATURES if part in self.parts]
         if list(self.parts) != known or bool(known) != (self.kind == "date"):
             return f"cannot have the parts {reprlib.repr(self.parts)}"
+        is_period = _is_float(self.period) and self.period is not None and self.period > 0.0
+        if is_period != (self.kind == "cyclic") or not (is_period or self.period is None):
+            return f"cannot have the period {reprlib.repr(self.period)}"
         num_shares = len(texts) + is_marked if self.kind == "categorical" else TYPICAL
         num_levels = len(texts) + is_marked if self.effects else 0
         rows = (*self.effects, *self.effect_sd, self.prior_sd)
@@ -255,6 +261,10 @@ class Column:
             names = tuple(f"{self.name}={category}" for category in self.categories)
         elif self.kind == "date":
             names = tuple(f"{self.name} {feature}" for part in self.parts for feature in PART_FEATURES[part])
+        elif self.kind == "cyclic":
+            names = f"{self.name} sin", f"{self.name} cos"
+        elif self.kind in PLACE:  # coordinates of a point of the sphere, from its center
+            names = tuple(f"{self.name} {axis} km" for axis in ("z" if self.kind == "latitude" else "xy"))
         return (*names, f"{self.name} is missing") if self.marks_missing else names
 
     @property
@@ -264,13 +274,14 @@ class Column:
 
     def to_json(self) -> dict[str, Any]:
         """A dictionary of JSON types."""
-        return {name: _as_lists(value) for name, value in asdict(self).items()}
+        found = {name: _as_lists(value) for name, value in asdict(self).items()}
+        return {name: value for name, value in found.items() if name != "period" or value is not None}
 
     @classmethod
     def from_json(cls, data: object) -> Column:
         """From a file that need not be trusted."""
         with _as_stored("A column of the schema"):
-            column = _from_fields(cls, data)
+            column = _from_fields(cls, {"period": None} | data if isinstance(data, dict) else data)
         if column.marks_missing and not (column.effects if column.kind == "levels" else column.typical):
             raise FileFormatError(f"Column {column.name!r} of the schema has no features for its missing cells.")
         return column
@@ -280,6 +291,12 @@ def feature_slices(columns: Sequence[Column]) -> list[slice]:
     """The features of each column."""
     ends = accumulate((len(column.feature_names) for column in columns), initial=0)
     return [slice(start, stop) for start, stop in pairwise(ends)]
+
+
+def sphere_of(columns: Sequence[Column]) -> tuple[int, ...]:
+    """The features that are a place on the sphere; distances over them are kilometers."""
+    pairs = zip(columns, feature_slices(columns), strict=True)
+    return tuple(d for column, at in pairs if column.kind in PLACE for d in range(at.start, at.stop))
 
 
 def _is_float(value: object) -> bool:
@@ -310,6 +327,9 @@ class Schema:
                 "One-hot encoding gives two features the same name, as with a column 'a=b' beside a column 'a' that "
                 "holds 'b'; rename one of the columns."
             )
+        kinds = [column.kind for column in self.columns]
+        if any((a == PLACE[0]) != (b == PLACE[1]) for a, b in pairwise(["", *kinds, ""])) or kinds.count(PLACE[0]) > 1:
+            raise InvalidInputError("A column of longitudes must follow the column of latitudes, and nothing else.")
         fills = self.impute not in (None, "drop")
         if any((c.fill is not None) != fills and (self.impute or not c.marks_missing) for c in self.columns):
             raise InvalidInputError(f"With impute={self.impute!r}, {'all' if fills else 'no'} columns have a fill.")

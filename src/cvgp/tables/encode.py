@@ -17,7 +17,7 @@ from scipy.special import ndtri
 
 from cvgp.data.rows import Array
 from cvgp.errors import CVGPWarning
-from cvgp.tables.columns import TYPICAL, Column, date_features, feature_slices
+from cvgp.tables.columns import EARTH_RADIUS, TYPICAL, Column, date_features, feature_slices
 
 UNKNOWN = -1.0
 MOST_SHOWN = 3  # rows that an error or a warning names
@@ -31,8 +31,10 @@ def features_of(
 ) -> Array:
     """The features [n, D] of cells [n, C]; training rows have folds [n] and effects [K, L + 1, d] of these."""
     x = np.empty((len(cells), sum(len(column.feature_names) for column in columns)))
-    for column, at, values in zip(columns, feature_slices(columns), cells.T, strict=True):
-        x[:, at] = column_features(column, values, (fold_effects or {}).get(column.name), folds)
+    for j, (column, at) in enumerate(zip(columns, feature_slices(columns), strict=True)):
+        x[:, at] = column_features(column, cells[:, j], (fold_effects or {}).get(column.name), folds)
+        if column.kind == "longitude":  # which follows the latitude
+            x[:, at] *= np.cos(np.radians(cells[:, j - 1]))[:, None]
     return x
 
 
@@ -56,12 +58,25 @@ def column_features(
             found[missing] = np.nan
     else:
         filled = cells if column.fill is None else np.where(missing, float(column.fill), cells)
-        found = date_features(filled, column.parts) if column.kind == "date" else filled[:, None]
+        found = date_features(filled, column.parts) if column.kind == "date" else _number_features(column, filled)
     if not column.marks_missing:
         return found
-    if column.kind == "date":
+    if column.kind in ("date", "cyclic"):
         found[missing, int("trend" in column.parts) :] = 0.0  # the center of each circle
     return np.column_stack([found, missing])
+
+
+def _number_features(column: Column, values: Array) -> Array:
+    """The features [n, w] of numbers: themselves, on a circle, or on the sphere, of longitudes those at the equator."""
+    if column.kind == "latitude":
+        return EARTH_RADIUS * np.sin(np.radians(values))[:, None]
+    if column.kind == "longitude":
+        angle = np.radians(values)
+        return EARTH_RADIUS * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    if column.period is not None:
+        angle = 2.0 * np.pi * np.mod(values / column.period, 1.0)
+        return np.stack([np.sin(angle), np.cos(angle)], axis=1)
+    return values[:, None]
 
 
 def level_codes(column: Column, cells: Array) -> NDArray[np.int64]:

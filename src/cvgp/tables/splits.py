@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from sklearn.model_selection import GroupKFold, GroupShuffleSplit, KFold, ShuffleSplit, TimeSeriesSplit
 
-from cvgp.errors import InvalidInputError, InvalidTypeError
+from cvgp.errors import InvalidInputError
 from cvgp.tables.apply import names_to_choose
-from cvgp.tables.cells import days, label, numbers
+from cvgp.tables.cells import label, times
 from cvgp.tables.read import Opened
 
 FEWEST_ROWS = 5  # in all
@@ -48,15 +48,15 @@ def split_table(
             f"The table has {len(rows)} rows with a target, which are too few to be split; fit all of them, and score "
             "rows of another table."
         )
-    by, times = None, None
+    by, when = None, None
     if groups is not None:
         texts = opened.values(groups, lambda column: np.array([label(v) for v in column.to_pylist()], dtype=object))
         by = texts[rows]
     if time is not None:
-        times = _times(opened, time)[rows]
-    for train, test in _positions(len(rows), test_size, folds, by, times):
-        if times is not None:  # rows of one time stay together
-            train = np.flatnonzero(times < times[test].min())
+        when = _times(opened, time)[rows]
+    for train, test in _positions(len(rows), test_size, folds, by, when):
+        if when is not None:  # rows of one time stay together
+            train = np.flatnonzero(when < when[test].min())
         if not len(train) or not len(test):
             raise InvalidInputError("One part of the split has no rows; give other groups, times or sizes.")
         parts = (np.isin(np.arange(len(has_target)), rows[part]) for part in (train, test))
@@ -91,11 +91,7 @@ def _positions(
 
 def _times(opened: Opened, name: str) -> NDArray[np.float64]:
     """Dates as days, or numbers such as years."""
-    kind = opened.kind(name)
-    try:
-        found = opened.values(name, lambda column: (numbers if kind == "numeric" else days)(name, column))
-    except InvalidTypeError as error:
-        raise InvalidTypeError(f"Column {name!r} must hold dates or numbers to be split by time; {error}") from error
+    found = opened.values(name, lambda column: times(name, column))
     if not np.isfinite(found).all():
         raise InvalidInputError(
             f"Column {name!r} must hold a date or a number in each row to be split by time, and "

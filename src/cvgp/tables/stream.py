@@ -103,7 +103,7 @@ Numbered = tuple[Rows[Array], NDArray[np.int64]]  # rows in numbers, and their n
 
 @dataclass(frozen=True)
 class NumberedRows:
-    """Rows in a store and how they become features: cells, targets, weight, noise, group, number in the file."""
+    """Rows in a store and how they become features: cells, targets, what is beside them, number in the file."""
 
     store: Store
     columns: tuple[Column, ...]

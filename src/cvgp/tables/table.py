@@ -33,6 +33,7 @@ from cvgp.tables.columns import (
     MAX_CATEGORIES,
     MAX_INDICATORS,
     MAX_LEVELS,
+    PLACE,
     TYPICAL,
     Column,
     Extra,
@@ -80,6 +81,9 @@ class Table:
     impute: Impute | None = None
     on_bad_rows: OnBadRows = "error"
     dates: Dates = "auto"
+    geo: Sequence[str] | None = None
+    periods: Mapping[str, float] | None = None
+    time: str | None = None
     label: str | None = None  # the column of classes, whose indicators are the targets
     classes: tuple[Any, ...] = ()
     least_rows: int = 1  # with a text, or else it is one of those that are not told apart
@@ -89,9 +93,16 @@ class Table:
         for name in self.extra:
             if name is not None and not isinstance(name, str):
                 raise InvalidTypeError(
-                    "The sample_weight, noise_variance, groups and exposure of a table are names of its columns; got "
-                    f"{type(name).__name__}."
+                    "The sample_weight, noise_variance, groups, exposure and time of a table are names of its columns; "
+                    f"got {type(name).__name__}."
                 )
+        if self.geo is not None and (len(_names("geo", self.geo)) != 2 or self.geo[0] == self.geo[1]):
+            raise InvalidInputError(f"geo names two columns, the latitude and the longitude; got {self.geo!r}.")
+        for name, period in (self.periods or {}).items():
+            if isinstance(period, bool) or not isinstance(period, int | float) or not 0.0 < period < np.inf:
+                raise InvalidInputError(f"The period of column {name!r} must be a number above 0; got {period!r}.")
+        if self.groups is not None and self.time is not None:
+            raise InvalidInputError("Rows are judged by groups or by time; give one of the two.")
         check_rule(self.impute)
         for option, allowed in (("on_bad_rows", get_args(OnBadRows)), ("dates", get_args(Dates))):
             if getattr(self, option) not in allowed:
@@ -114,13 +125,18 @@ class Table:
 
     @property
     def special(self) -> list[str]:
-        """The columns that are not features: targets, weights, noise, groups and exposures."""
+        """The targets, weights, noise, groups, exposures and times; all but the times are not features."""
         return [*self.targets, *(name for name in self.extra if name is not None)]
 
     @property
     def extra(self) -> Extra:
-        """The columns of weights, noise, groups and exposures."""
-        return self.sample_weight, self.noise_variance, self.groups, self.exposure
+        """The columns of weights, noise, groups, exposures and times."""
+        return self.sample_weight, self.noise_variance, self.groups, self.exposure, self.time
+
+    @property
+    def encodings(self) -> dict[str, str]:
+        """The kinds of columns that are named as places or as periods."""
+        return dict.fromkeys(self.periods or (), "cyclic") | dict(zip(self.geo or (), PLACE, strict=False))
 
     def with_target(self, target: object, **columns: Any) -> Table:
         """The same table with the columns that `fit` names."""
@@ -159,7 +175,8 @@ class Table:
 
     def feature_columns(self) -> list[str]:
         """The columns that become features, as far as the options tell."""
-        names, special, wanted = self.names, self.special, (*(self.features or ()), *self.always_keep)
+        names, special, geo = self.names, self.special, self.geo or ()
+        wanted = (*(self.features or ()), *self.always_keep, *self.encodings)
         for name in special:
             if names.count(name) != 1:
                 how = f" It was read with {self.reading.describe()}; if that is wrong, give sep (--sep)."
@@ -167,21 +184,22 @@ class Table:
                 raise InvalidInputError(
                     f"The table has no column {name!r}, or several; {names_to_choose(name, names)}{hint}"
                 )
-        for option in ("drop", "features", "always_keep"):
+        for option in ("drop", "features", "always_keep", "geo", "periods"):
             for name in getattr(self, option) or ():
                 if name not in names:
                     raise InvalidInputError(
                         f"The table has no column {name!r}, which {option} names; {names_to_choose(name, names)}"
                     )
-        if both := [name for name in wanted if name in special]:
+        apart = [*self.targets, *(name for name in self.extra[:-1] if name is not None)]
+        if both := [name for name in wanted if name in apart]:
             raise InvalidInputError(
-                f"features or always_keep names {both}, which is the target or a column of weights, noise, groups or "
-                "exposures."
+                f"features, always_keep, geo or periods names {both}, which is the target or a column of weights, "
+                "noise, groups or exposures."
             )
         if both := [name for name in self.drop if name in wanted]:
             raise InvalidInputError(f"drop leaves out {both}, which is asked for as well; choose.")
-        among = names if self.features is None else self.features
-        found = [name for name in names if name in among and name not in (*special, *self.drop)]
+        among = names if self.features is None else wanted
+        found = [name for name in names if name in among and name not in (*apart, *self.drop, *geo)] + list(geo)
         if len(set(special)) < len(special) or not found:
             raise InvalidInputError(
                 f"A table needs different columns for {special} and at least one beside; got {names}."
@@ -225,6 +243,9 @@ def read_table(
     impute: Impute | None = None,
     on_bad_rows: OnBadRows = "error",
     dates: Dates = "auto",
+    geo: Sequence[str] | None = None,
+    periods: Mapping[str, float] | None = None,
+    time: str | None = None,
 ) -> Table:
     """Open a table for `fit`, with what you know of it; ``fit(data, "y")`` calls this with `data` and the target.
 
@@ -257,6 +278,12 @@ def read_table(
         The features that dates, in UTC, become: season, weekday and hour, as far as these vary, and with ``"trend"``
         also the day itself. ``"auto"`` keeps the trend if it improves predictions of the latest rows from the earlier
         ones. ``"drop"`` leaves dates out.
+    geo : sequence of str, optional
+        The columns of latitude and longitude, in degrees: distances between rows are then those on the sphere.
+    periods : mapping of str to float, optional
+        The periods of columns of numbers that go round, such as ``{"hour": 24}``.
+    time : str, optional
+        The column of dates or numbers by which the end of the series is held out in every choice. It stays a feature.
 
     Returns
     -------
@@ -280,7 +307,10 @@ def read_table(
     if isinstance(data, Table):
         raise InvalidTypeError("read_table was given what it returned; give it the path or the frame.")
     chosen = None if features is None else _names("features", features)
-    choice = (_names("drop", drop), chosen, _names("always_keep", always_keep), impute, on_bad_rows, dates)
+    if not (periods is None or isinstance(periods, Mapping)):
+        raise InvalidTypeError(f"periods maps columns to numbers, as in {{'hour': 24}}; got {periods!r}.")
+    choice: tuple[Any, ...] = (_names("drop", drop), chosen, _names("always_keep", always_keep), impute, on_bad_rows)
+    choice = (*choice, dates, geo, periods, time)
     opened = open_table(data, {"sep": sep, "decimal": decimal, "thousands": thousands, "encoding": encoding})
     return Table(opened, _target(target), sample_weight, noise_variance, groups, exposure, *choice)
 
@@ -464,7 +494,7 @@ class TrainingTable:
 
 
 def _applied(table: Table, schema: Schema, group: Group) -> TrainingTable:
-    table = replace(table, groups=None)  # only a fit asks for groups
+    table = replace(table, groups=None, time=None)  # only a fit asks for them
     extra = table.extra
     reader = schema_reader(table.opened, schema, table.targets, extra, table.on_bad_rows)
     store = Store(len(schema.columns) + len(table.special) + 1)
@@ -576,7 +606,8 @@ class _Learner:
 
     def __init__(self, table: Table, group: Group) -> None:
         self.table, self.group, self.opened = table, group, table.opened
-        names, self.asked_for = table.feature_columns(), {*table.always_keep, *(table.features or ())}
+        names, self.encodings = table.feature_columns(), table.encodings
+        self.asked_for = {*table.always_keep, *(table.features or ()), *self.encodings}
         self.problems: dict[str, CVGPError] = {}
         self.kinds = {name: self.opened.kind(name) for name in table.special}
         for name in names:
@@ -589,12 +620,21 @@ class _Learner:
         for name in table.special:
             if self.kinds[name] == "null":
                 raise InvalidInputError(f"Column {name!r} is empty, and it is needed in each row that counts.")
+            if name == table.time:
+                continue
             if name == table.groups:
                 self.kinds[name] = "categorical"  # whatever they are, labels
             elif self.opened.is_text_file and self.kinds[name] == "categorical":
                 self.kinds[name] = "numeric"  # the rows that hold text are bad ones
             elif self.kinds[name] not in ("numeric", "boolean"):
                 raise InvalidTypeError(f"Column {name!r} must hold numbers; it holds text, or nothing at all.")
+        for name, kind in self.encodings.items():
+            if self.kinds.get(name, "null") not in ("numeric", "null"):
+                option = "geo" if kind in PLACE else "periods"
+                raise InvalidTypeError(
+                    f"{option} names column {name!r}, which must hold numbers, but it holds text, dates, or true and "
+                    "false. Name a column of numbers, or convert this one."
+                )
         self.left_out: dict[str, str] = {}
         for name in names:
             if self.kinds.get(name) == "null":
@@ -605,7 +645,7 @@ class _Learner:
             for name in self.usable
             if self.kinds[name] in ("categorical", "ordered")
         }
-        gaps = np.ones(len(self.usable), dtype=np.bool_)
+        gaps = np.array([self.encodings.get(n) not in PLACE or table.impute == "drop" for n in self.usable], np.bool_)
         targets = [table.label or name for name in table.targets]
         known = [*self.usable, *targets, *(name for name in table.extra if name is not None)]
         self.bad = BadRows(self.opened, known, gaps, table.on_bad_rows, drops=table.impute == "drop")
@@ -638,7 +678,9 @@ class _Learner:
         """The rows that count, in numbers (texts as they come), and the missing cells of each column."""
         table = self.table
         cells = {
-            name: self.texts[name].add if name in self.texts else partial(READERS[self.kinds[name]], name)
+            name: self.texts[name].add
+            if name in self.texts
+            else partial(READERS[self.encodings.get(name, self.kinds[name])], name)
             for name in self.usable
         }
         label = None if table.groups is None else partial(_hashed, table.groups)
@@ -668,7 +710,8 @@ class _Learner:
                 continue
             found = self.texts.get(name)
             try:
-                column = self._new_column(name, self.kinds[name], Counter() if found is None else found.counts)
+                kind = self.encodings.get(name, self.kinds[name])
+                column = self._new_column(name, kind, Counter() if found is None else found.counts)
             except CVGPError as error:
                 self.problems[name] = error
                 continue
@@ -712,7 +755,8 @@ class _Learner:
         if kind == "categorical" and len(counts) > MAX_INDICATORS:
             frequent = sorted(counts, key=lambda text: (-counts[text], text))[:MAX_LEVELS]
             return Column(name, "levels", tuple(sorted(frequent)), dims=(name,), prior_sd=(0.0,))
-        return Column(name, kind, tuple(sorted(counts)))  # type: ignore[arg-type]
+        period = float(self.table.periods[name]) if kind == "cyclic" and self.table.periods else None
+        return Column(name, kind, tuple(sorted(counts)), period=period)  # type: ignore[arg-type]
 
     def _informative(
         self, columns: Sequence[Column], scales: Array, missing: NDArray[np.int64], sample: Array
@@ -758,7 +802,7 @@ class _Learner:
         typical = tuple(np.quantile(finite, (np.arange(TYPICAL) + 0.5) / TYPICAL).tolist()) if len(finite) else ()
         if column.kind == "categorical":
             typical = (*counts, float(missing)) if marks else tuple(counts)
-        elif column.kind == "levels":
+        elif column.kind in ("levels", *PLACE):
             typical = ()
         elif column.kind == "date" and len(finite):
             typical = (float(finite.min()), *typical[1:-1], float(finite.max()))

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 PERIODS = {"season": 365.2425, "weekday": 7.0, "hour": 1.0}  # in days
 FIRST_MONDAY = 4.0  # of 1970, in days
+EARTH_RADIUS = 6371.0  # in km
 
 
 def latent(model: Any, table: Mapping[str, Any]) -> tuple[Array, Array, Array]:
@@ -25,6 +26,8 @@ def latent(model: Any, table: Mapping[str, Any]) -> tuple[Array, Array, Array]:
     x = np.empty((len(table[names[0]]), len(a["x_mean"])))
     for j, column in enumerate(columns):
         at, (features, codes) = slice(*column["features"]), encode(column, table[column["name"]])
+        if column["kind"] == "longitude":  # which follows the latitude
+            features = features * np.cos(np.radians(np.asarray(table[names[j - 1]], dtype=float)))[:, None]
         x[:, at] = np.where(codes[:, None] < 0, features, a[f"features{j}"][codes])
         if not np.isfinite(x[:, at]).all():
             raise ValueError(
@@ -66,6 +69,13 @@ def encode(column: Mapping[str, Any], cells: Any) -> tuple[Array, NDArray[np.int
     else:
         values = np.array([np.nan if is_missing(cell) else cell for cell in cells], dtype=float)
         features = [values]
+        if column["kind"] in ("latitude", "longitude"):
+            angle = np.radians(values)
+            features = [np.sin(angle)] if column["kind"] == "latitude" else [np.cos(angle), np.sin(angle)]
+            features = [EARTH_RADIUS * part for part in features]
+        elif column["kind"] == "cyclic":
+            angle = 2.0 * math.pi * np.mod(values / column["period"], 1.0)
+            features = [np.sin(angle), np.cos(angle)]
     if column["marks_missing"]:
         features.append(np.zeros(len(values)))
     return np.stack(features, axis=1), np.where(np.isnan(values), 0, -1)
