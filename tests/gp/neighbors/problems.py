@@ -70,7 +70,8 @@ def make_problem(
     rng = np.random.default_rng(seed)
     made = make_kernel(kernel, D)
     if kernel != "linear":
-        made.base_kernel.lengthscale = torch.linspace(0.7, 1.6, D, dtype=torch.float64)[None]
+        for part in getattr(made.base_kernel, "kernels", [made.base_kernel]):
+            part.lengthscale = torch.linspace(0.7, 1.6, D, dtype=torch.float64)[None]
         made.outputscale = torch.tensor(1.4, dtype=torch.float64)
     columns = () if outputs is None else (outputs,)
     x, X_c, y = rng.normal(size=(N, D)), rng.normal(size=(M, D)), rng.normal(size=(N, *columns))
