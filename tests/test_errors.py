@@ -85,6 +85,7 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_arrays_need_no_extra(tmp_path: Path) -> None:
     path = str(tmp_path / "model.cvgp")
     done = run(

@@ -11,7 +11,10 @@ import pytest
 FOLDER = Path(__file__).parent.parent / "examples"
 HAS_BROWSER = bool(shutil.which("chromium") or shutil.which("google-chrome"))
 MARKS = {
+    "bayesian_optimization": pytest.mark.slow,
+    "explain": pytest.mark.slow,
     "gpytorch_multitask": pytest.mark.slow,
+    "optuna_sampler": pytest.mark.slow,
     "synthetic3": pytest.mark.slow,
     "report": [pytest.mark.slow, pytest.mark.skipif(not HAS_BROWSER, reason="needs Chromium (Debian: chromium)")],
 }

@@ -304,6 +304,7 @@ def test_the_axis_of_a_column_of_dates_shows_dates(ax: Axes, start: str) -> None
     assert start[:3] in {label[:3] for label in tick_labels(ax)}
 
 
+@pytest.mark.slow
 def test_dates_without_a_trend_are_drawn_along_the_year() -> None:
     day = np.arange(800)
     rows = pd.DataFrame({"when": pd.Timestamp("1970-01-01") + pd.to_timedelta(day, "D")})
@@ -318,6 +319,7 @@ def test_dates_without_a_trend_are_drawn_along_the_year() -> None:
     assert ax.get_xlabel() == "when (day of the year)"
 
 
+@pytest.mark.slow
 def test_training_is_drawn_from_its_last_start() -> None:
     x = np.random.default_rng(0).normal(size=(600, 3))
     model = make_regressor(random_state=0, n_neighbors=0).fit(x, np.sin(4.0 * x).sum(axis=1))

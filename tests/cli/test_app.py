@@ -72,6 +72,7 @@ def test_commands_and_options_are_completed(words: str, expected: str) -> None:
     assert done.stdout.split() == [expected]
 
 
+@pytest.mark.slow
 def test_an_error_while_arrow_still_reads_ends_with_its_code(tmp_path: Path) -> None:
     lines = [f"{i};K\u00f6ln {i},1;{i % 7}\n" for i in range(800)]
     (tmp_path / "t.csv").write_bytes(("a;b;y\n" + "".join(lines)).encode("cp1252"))

@@ -84,6 +84,7 @@ def test_merge_makes_the_model_that_python_makes(run: Run, tmp_path: Path) -> No
     assert "10 points" in run("merge", *paths, "--out", tmp_path / "all").stdout
 
 
+@pytest.mark.slow
 def test_the_demo_writes_all_its_files_and_stops_at_a_failure(run: Run, tmp_path: Path) -> None:
     for _ in range(2):  # it may be run again
         assert run("demo", "--out", tmp_path / "demo").exit_code == 0

@@ -72,6 +72,7 @@ def test_rows_that_were_set_aside_are_in_the_model_at_last(neighbors: int) -> No
         assert len(model._gp.kept.rows.x) == 700
 
 
+@pytest.mark.slow
 def test_added_rows_make_the_coreset_that_all_rows_would() -> None:
     """At the same kernel and points, adding the audit rows is a solve with all rows."""
     x, y = waves(800)
@@ -99,6 +100,7 @@ def test_a_fit_with_known_decisions_is_calibrated_alike() -> None:
     np.testing.assert_allclose(again.predict_interval(x), model.predict_interval(x), atol=1e-10)
 
 
+@pytest.mark.slow
 def test_intervals_hold_where_the_noise_is_misjudged() -> None:
     """Copies of rows in which y differs: a fit that takes them for repeated measurements is too sure of itself."""
     rng = np.random.default_rng(0)
@@ -112,6 +114,7 @@ def test_intervals_hold_where_the_noise_is_misjudged() -> None:
     assert 0.87 < coverage(model, x[4000:], y[4000:]) < 0.93
 
 
+@pytest.mark.slow
 def test_the_audit_is_told_in_words() -> None:
     x, y = waves(2500)
     model = CVGPRegressor(random_state=0).fit(x, y)
@@ -223,6 +226,7 @@ def test_bad_calls_of_calibrate_and_intervals_are_refused() -> None:
 
 
 @pytest.mark.parametrize("has_time", [True, False], ids=["fitted again", "conditioned"])
+@pytest.mark.slow
 def test_audit_rows_become_points_of_an_exact_gp(has_time: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without noise, a row that is known only by sums over other points would be missed by far."""
     if not has_time:

@@ -143,6 +143,7 @@ def test_importance_is_that_of_the_latent_values_and_is_in_the_file(tmp_path: Pa
     np.testing.assert_array_equal(cvgp.load(tmp_path / "m").feature_importances_, model.feature_importances_)
 
 
+@pytest.mark.slow
 def test_a_class_that_a_fold_lacks_leaves_the_others_scored() -> None:
     X, y = load_iris(return_X_y=True)
     with pytest.warns(UserWarning, match="least populated class"):
@@ -153,6 +154,7 @@ def test_a_class_that_a_fold_lacks_leaves_the_others_scored() -> None:
         CVGPClassifier().fit(X[:50], y[:50])
 
 
+@pytest.mark.slow
 def test_weights_are_copies_and_classes_have_weights() -> None:
     X, y = moons(200)
     weight = np.where(np.arange(200) < 100, 3.0, 1.0)

@@ -24,6 +24,7 @@ def doubled(X: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> Data:
 
 
 @pytest.mark.parametrize("num_rows", [2000, pytest.param(50_002, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_intervals_hold_where_every_row_is_given_twice(num_rows: int) -> None:
     rng = np.random.default_rng(0)
     X, y = doubled(*noisy(rng, num_rows), rng)
@@ -33,6 +34,7 @@ def test_intervals_hold_where_every_row_is_given_twice(num_rows: int) -> None:
     assert np.sqrt(np.mean((model.predict(X_new) - y_new) ** 2)) < 0.55
 
 
+@pytest.mark.slow
 def test_intervals_hold_where_copies_differ_in_an_irrelevant_column() -> None:
     rng = np.random.default_rng(0)
     X, y = doubled(*noisy(rng, 2000), rng)

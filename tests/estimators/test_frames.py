@@ -144,6 +144,7 @@ def coverage(model: CVGPRegressor, frame: pd.DataFrame, y: pd.Series) -> float:
 
 
 @pytest.mark.parametrize("gaps_in_training", [0.25, 0.0], ids=["learned from", "integrated out"])
+@pytest.mark.slow
 def test_intervals_of_rows_with_gaps_are_wider_and_hold_what_they_promise(gaps_in_training: float) -> None:
     train, y, _ = generated(600, 0, gaps_in_training)
     model = CVGPRegressor(n_neighbors=0, random_state=0).fit(train, y)

@@ -173,6 +173,7 @@ def write_persons(folder: Path, X: np.ndarray, y: np.ndarray, person: np.ndarray
     return frame
 
 
+@pytest.mark.slow
 def test_groups_of_a_table_in_parts_are_left_out_as_in_memory(tmp_path: Path, in_parts: None) -> None:
     frame, (X_new, y_new, _) = write_persons(tmp_path, *persons(80, 15, seed=0)), persons(200, 5, seed=1)
     new = pd.DataFrame(X_new, columns=["a", "b", "c"])

@@ -29,6 +29,7 @@ def predicted(model: Any, x: Any = X) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.slow
 def test_an_interrupted_fit_is_resumed_with_its_decisions(kind: str, tmp_path: Path) -> None:
     make, y = KINDS[kind]
 
@@ -97,6 +98,7 @@ def large_table(folder: Path) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("target", ["claims", "kind"])
+@pytest.mark.slow
 def test_a_table_that_is_read_in_parts_gives_the_model_of_one_in_memory(
     target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +136,7 @@ def test_all_rows_of_a_table_that_is_read_in_parts_are_checked(tmp_path: Path, m
 
 
 @pytest.mark.parametrize("target", ["claims", "kind"])
+@pytest.mark.slow
 def test_groups_of_a_table_that_is_read_in_parts_are_left_out_whole(
     target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,6 +103,7 @@ def test_what_is_no_number_of_neighbours_is_refused(bad: Any) -> None:
 
 
 @pytest.mark.parametrize("said", [{"max_iter": 10}, {"solver": "lbfgs"}, {"bound": "tight"}, {"early_stopping": True}])
+@pytest.mark.slow
 def test_auto_fits_the_coreset_alone_where_the_user_says_how_to_train_it(said: dict[str, Any]) -> None:
     X, y = rough(300)
     auto, alone = (make_regressor(8, n_neighbors=k, random_state=0, **said).fit(X, y) for k in ("auto", 0))
@@ -110,6 +111,7 @@ def test_auto_fits_the_coreset_alone_where_the_user_says_how_to_train_it(said: d
     assert (auto.predict(X) == alone.predict(X)).all()
 
 
+@pytest.mark.slow
 def test_auto_keeps_neighbours_where_a_function_is_rough() -> None:
     X, y = rough(3000)
     X_new, y_new = rough(300, seed=1)
@@ -137,6 +139,7 @@ def test_smooth_functions_get_smooth_kernels_and_more_neighbours() -> None:
     np.testing.assert_allclose(again.predict(X[2000:]), model.predict(X[2000:]))
 
 
+@pytest.mark.slow
 def test_auto_drops_neighbours_where_the_coreset_says_all() -> None:
     rng = np.random.default_rng(0)
     X = rng.uniform(-1.0, 1.0, (1000, 2))

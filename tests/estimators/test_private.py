@@ -258,6 +258,7 @@ def test_a_table_that_is_read_in_parts(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert distances(model.coreset_.X, X).min() > 1e-9
 
 
+@pytest.mark.slow
 def test_no_point_of_classes_or_counts_is_a_row() -> None:
     X, y = np.round(4.0 * table()[0]), table()[1]
     classes = CVGPClassifier(n_coreset=12, **QUICK).fit(X, y > 0.3)

@@ -91,6 +91,7 @@ def test_a_table_in_parts_is_learned_as_well_as_in_memory(folder: Path, kind: ty
     assert model.n_rows_ == NUM_ROWS
 
 
+@pytest.mark.slow
 def test_lbfgs_passes_over_parts_find_the_optimum_of_memory(folder: Path, in_parts: None) -> None:
     options = {"n_coreset": 10, "solver": "lbfgs", "max_iter": 30, "random_state": 0, "init": "greedy"}
     streamed = make_regressor(**options).fit(folder, "y")

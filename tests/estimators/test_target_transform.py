@@ -156,6 +156,7 @@ def test_auto_leaves_a_normal_y_as_it_is() -> None:
     assert regressor(target_transform="auto").fit(X, T).target_transform_ == "identity"
 
 
+@pytest.mark.slow
 def test_a_held_out_zero_rules_the_logarithm_out() -> None:
     price = PRICE.copy()
     price[np.random.default_rng(0).choice(len(price), 3, replace=False)] = 0.0
@@ -166,6 +167,7 @@ def test_a_held_out_zero_rules_the_logarithm_out() -> None:
 
 @pytest.mark.parametrize("transform", ["log", "yeo-johnson", "auto"])
 @pytest.mark.parametrize("factor", [10.0, 1000.0, -1000.0])
+@pytest.mark.slow
 def test_no_prediction_is_beyond_reason_far_from_the_data(transform: Any, factor: float) -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(300, 3))

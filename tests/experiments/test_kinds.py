@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from cvgp.errors import InvalidInputError
 from experiments import kinds
 from experiments.__main__ import app
-from experiments.kinds import ENTRIES, GPC, LIGHTGBM, OURS, SVGP, TABLES, Plan
+from experiments.kinds import ENTRIES, GPC, LIGHTGBM, OURS, SVGP, TABLES, TABPFN, Plan
 from experiments.peers.environments import PINS, ROOT, WORK_FOLDER, _are_here
 from experiments.scores import BINS, calibration_error, class_scores, count_scores
 from experiments.store import Metrics, Record, Store
@@ -24,6 +24,7 @@ Array = NDArray[np.float64]
 ORIGIN = {"date": "2025-01-01T00:00:00", "commit": "c", "source": "s", "processor": "p"}
 SMALL = {"moons": TABLES["moons"]._replace(source=TABLES["moons"].source._replace(rows=120))}
 RATES = {"rates": TABLES["rates-3000x4"]._replace(source=TABLES["rates-3000x4"].source._replace(rows=150))}
+SLOW = (SVGP, GPC, TABPFN)
 
 
 @pytest.fixture
@@ -160,7 +161,7 @@ def environment_of(worker: str) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [(kind, e.name) for kind, entries in ENTRIES.items() for e in entries if not e.ours and e not in (GPC, SVGP)],
+    [(kind, e.name) for kind, entries in ENTRIES.items() for e in entries if not e.ours and e not in SLOW],
 )
 def test_a_peer_learns_a_small_table(kind: str, name: str, small: None, monkeypatch: pytest.MonkeyPatch) -> None:
     (entry,) = (e for e in ENTRIES[kind] if e.name == name)
@@ -177,8 +178,10 @@ def test_a_peer_learns_a_small_table(kind: str, name: str, small: None, monkeypa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("entry", [SVGP, GPC], ids=lambda e: e.name)
-def test_a_gp_classifier_learns_a_small_table(entry: kinds.Entry, small: None, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("entry", SLOW, ids=lambda e: e.name)
+def test_a_slow_classifier_learns_a_small_table(
+    entry: kinds.Entry, small: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     environment_of(entry.worker)
     monkeypatch.setattr(kinds, "STEPS", 60)
     metrics = kinds._peer(entry, "classes", kinds.make("moons", 0), {"learning_rate": 0.1}).metrics

@@ -49,6 +49,7 @@ def test_a_quick_run_has_no_gaps(name: str, tmp_path: Path) -> None:
     assert "Failed" not in result.stdout
 
 
+@pytest.mark.slow
 def test_predictions_with_neighbors_are_timed() -> None:
     ((name, rows),) = prediction.quick(1).with_neighbors.items()
     metrics = prediction._measure_neighbors(name, rows).metrics

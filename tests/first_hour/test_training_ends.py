@@ -17,6 +17,7 @@ def fitted(**parameters: object) -> CVGPRegressor:
 
 
 @pytest.mark.parametrize("parameters", [{}, {"n_neighbors": 10}], ids=["exact", "neighbors"])
+@pytest.mark.slow
 def test_a_default_fit_ends_by_its_own_rule_and_needs_no_advice(parameters: dict[str, object]) -> None:
     model = fitted(**parameters)
     assert model.converged_

@@ -62,6 +62,7 @@ PROBLEMS: dict[str, tuple[Rows[Array], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.slow
 def test_pinned_decisions_run_no_search_and_predict_the_same(name: str) -> None:
     rows, options = PROBLEMS[name]
     first, data = fitted(rows, **options)

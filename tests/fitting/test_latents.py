@@ -104,6 +104,7 @@ def test_a_variance_that_is_not_learned_stays() -> None:
     assert found.latents.first.kernel.outputscale.item() == before
 
 
+@pytest.mark.slow
 def test_clear_classes_get_a_wider_f_which_makes_left_out_rows_likelier() -> None:
     latents, rows = problem("softmax", 400)
     scores = torch.stack([rows.x[:, 0].sin() * 2.0, rows.x[:, 1], -rows.x[:, 1]], 1)

@@ -133,6 +133,7 @@ def test_copies_that_differ_in_an_irrelevant_column_do_not_speak_for_neighbors()
     assert 0.15 < found[0].noise.item() < 0.4  # the noise is .25, and copies would teach 0
 
 
+@pytest.mark.slow
 def test_the_rows_with_the_most_noise_do_not_decide_on_the_kernel() -> None:
     rng = np.random.default_rng(0)
     x = rng.uniform(-2.0, 2.0, size=(1500, 3))
