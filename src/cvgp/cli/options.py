@@ -76,7 +76,7 @@ ModelOptions = Annotated[
     OptionsOf(
         CVGPRegressor,
         "What to learn",
-        leave_out=("verbose", "training", "missing_targets"),  # the last one is for arrays
+        leave_out=("verbose", "training", "missing_targets", "output_covariance"),  # the last two are for several y
         common=("likelihood", "max_time"),
         defaults={"random_state": 0},
     ),

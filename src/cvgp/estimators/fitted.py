@@ -25,7 +25,7 @@ from cvgp.fitting.outputs import make_outputs, model_of, rows_of
 from cvgp.fitting.prepare import check_fingerprints
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.calibration import Calibration
-from cvgp.gp.kernels import cross_matrix, multiply_inside, name_of_kernel, prior_mean, stationary_form
+from cvgp.gp.kernels import cross_matrix, diagonal, multiply_inside, name_of_kernel, prior_mean, stationary_form
 from cvgp.gp.likelihoods import Likelihood
 from cvgp.gp.model import CVGP
 from cvgp.gp.noise import Contamination, InputNoise, Tails
@@ -75,6 +75,7 @@ class FittedGP:
         None  # of y given f, unless y is f plus noise; predictions above are then those of f
     )
     outputs: Outputs | None = None  # several with noise of their own
+    mixing: Array | None = None  # [Q, Q], A of outputs y = z A, where z are those of the model
     exposure: str | None = None  # the column of the fit's exposures, empty if that was an array; None without exposures
     indices_of_fit: SobolIndices | None = None
     indices_of_held_rows: SobolIndices | None = None  # by rows or points that the model holds, once asked for
@@ -127,7 +128,7 @@ class FittedGP:
         if isinstance(x, Inputs):
             return mixed_mean(self.mean, x)
         if self.outputs is not None:
-            return np.hstack([part.mean(x) for part in self._parts])
+            return self._mix(np.hstack([part.mean(x) for part in self._parts]))
         if self.kept is not None:
             parts = [_columns(self._neighbor_mean(chunk)) for chunk in self._chunks(x, ROWS_THAT_SHARE)]
         else:
@@ -153,7 +154,7 @@ class FittedGP:
             return *self.mean_and_variance(x), self.noise_at(x)
         if self.outputs is not None:
             mean, f_var, noise = map(np.hstack, zip(*(part.moments(x) for part in self._parts), strict=True))
-            return mean, f_var, noise
+            return self._mix(mean), self._mix(f_var, 2), self._mix(noise, 2)
         Q = len(self.scaling.y_mean)
         found = np.concatenate([as_array(self._moments(chunk)) for chunk in self._chunks(x)])
         variances = [self._checked(found[:, q : q + 1] * self.scaling.y_scale**2) for q in range(Q, found.shape[1])]
@@ -193,7 +194,7 @@ class FittedGP:
             joint[every, every] = np.maximum(joint[every, every], self.mean_and_variance(x)[1])
             return joint
         if self.outputs is not None:
-            return np.concatenate([part.covariance(x) for part in self._parts], axis=2)
+            return self._mix(np.concatenate([part.covariance(x) for part in self._parts], axis=2), 2)
         with torch.no_grad():
             points = self._tensor(x)
             C = self.process(points).covariance_matrix if self.kept is None else self._neighbors.covariance(points)
@@ -220,7 +221,8 @@ class FittedGP:
                 values.append((held.x, held.y, _columns(self._neighbors.data.y[rows])))
             weight = as_array(torch.cat([(factor.T.mT @ (factor.T @ K)).mean(1), of_rows]))  # of the points, A K
         X, y, residual = map(np.concatenate, zip(*values, strict=True))
-        return Support(X, y, weight, residual * scaling.y_scale, scaling.unscale_y(prior), len(own))
+        residual, prior = self._mix(residual * scaling.y_scale), self._mix(scaling.unscale_y(prior))
+        return Support(X, y, weight, residual, prior, len(own))
 
     def with_model(self, model: CVGP, kept: NeighborRows | None = None, sums: Statistics | None = None) -> FittedGP:
         """Predictions of another model, with the same units, noise and calibration; `sums` are those of its rows."""
@@ -250,7 +252,24 @@ class FittedGP:
         """Learned noise variance [Q]; where it depends on x, what a constant would be."""
         own = self.model.noise if self.noise is None else self.noise.constant
         factor = 1.0 if self.outputs is None else as_array(self.outputs.factor)
-        return np.asarray(factor * own.item() * self.scaling.y_scale**2)
+        return self._mix(np.asarray(factor * own.item() * self.scaling.y_scale**2), 2)
+
+    @cached_property
+    def unmixed(self) -> FittedGP:
+        """Predictions of independent outputs z, of which y is a mixture; those of y if it is none."""
+        return self if self.mixing is None else replace(self, mixing=None, calibration=None)
+
+    def output_covariances(self) -> tuple[Array, Array]:
+        """Prior covariance of f, on average over the points, and that of the noise between outputs, each [Q, Q]."""
+        if (A := self.mixing) is None:
+            raise AttributeError("Covariances of outputs are learned with output_covariance='learned'.")
+        with torch.no_grad():
+            f_var = diagonal(self.model.kernel, self.model.X_c).mean().item() * self.scaling.y_scale**2
+        return (A.T * f_var) @ A, (A.T * self.unmixed.noise_variance) @ A
+
+    def _mix(self, z: Array, power: int = 1) -> Array:
+        """Values [..., Q] for y, of values for z; of variances and covariances, with the squares of the mixture."""
+        return z if self.mixing is None else z @ self.mixing**power
 
     @property
     def tails(self) -> Tails | None:
@@ -272,13 +291,14 @@ class FittedGP:
     def y_spread(self) -> Array:
         """How far y is from its middle, typically [Q]."""
         middle, scale = self.scaling.y_mean, self.scaling.y_scale
-        return 0.5 * (self.target.invert(middle + scale) - self.target.invert(middle - scale))
+        spread = 0.5 * (self.target.invert(middle + scale) - self.target.invert(middle - scale))
+        return spread if self.mixing is None else np.sqrt(self._mix(spread**2, 2))
 
     @property
     def coreset(self) -> Coreset:
         """The coreset in the user's units; its y are those whose transforms are the model's pseudo-outputs."""
         own = self.model.coreset
-        y = self.target.invert(self.scaling.unscale_y(own.y.reshape(len(own), -1)))
+        y = self._mix(self.target.invert(self.scaling.unscale_y(own.y.reshape(len(own), -1))))
         # A point of little weight may be very far away, and its exponential beyond the range of floats.
         y = np.clip(y, -LARGEST, LARGEST).reshape(own.y.shape)
         return Coreset(self.scaling.unscale_x(own.X), y, own.beta)
@@ -311,7 +331,7 @@ class FittedGP:
     def in_user_units(self, rows: Rows[Tensor]) -> Rows[Array]:
         """Inputs, outputs and weights of rows that are in the model's units."""
         x = self.scaling.unscale_x(as_array(rows.x))
-        y = self.target.invert(self.scaling.unscale_y(as_array(rows.y).reshape(len(x), -1)))
+        y = self._mix(self.target.invert(self.scaling.unscale_y(as_array(rows.y).reshape(len(x), -1))))
         return Rows(x, y, None if rows.sample_weight is None else as_array(rows.sample_weight))
 
     def expected(self, f: Array) -> Array:
@@ -322,9 +342,11 @@ class FittedGP:
 
     def need_gaussian(self, what: str, *, alike: bool = False, complete: bool = True) -> None:
         """Raise if observations are not f plus noise; or if outputs are not `alike`, or had missing targets."""
-        if self.outputs is not None and (alike or (complete and self.kept is None and len(self.outputs.sums) > 1)):
+        own, is_mixed = self.outputs, self.mixing is not None
+        if own is not None and (alike or (complete and (is_mixed or (self.kept is None and len(own.sums) > 1)))):
+            why = "a learned covariance" if is_mixed else "noise of their own" if alike else "other rows"
             raise InvalidInputError(
-                f"{what} is not for this model, whose outputs have {'noise of their own' if alike else 'other rows'}. "
+                f"{what} is not for this model, whose outputs have {why}. "
                 "Fit it again with all rows, or a model for each output (sklearn.multioutput.MultiOutputRegressor)."
             )
         if self.likelihood is not None:

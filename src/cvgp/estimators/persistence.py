@@ -209,6 +209,7 @@ def _state(estimator: CVGPRegressor, given: dict[str, Any]) -> dict[str, Any]:
         "merged": getattr(estimator, "merged_", None),
         "baselines": None if baselines is None else baselines._asdict(),
         **({} if gp.outputs is None else {"outputs": gp.outputs.to_state()}),
+        **({} if gp.mixing is None else {"mixing": gp.mixing}),
     }
 
 
@@ -289,6 +290,10 @@ def _restore_gaussian(estimator: Any, fields: Fields, fit: Fields, given: dict[s
     if "outputs" in fields.values:
         read = partial(_statistics_from_state, size=M, num_outputs=1)
         estimator._gp.outputs = fields.part("outputs", Outputs.from_state, estimator._statistics, read)
+    if "mixing" in fields.values:
+        estimator._gp.mixing = fields.array("mixing", (Q, Q), limits=(-SQUARABLE[1], SQUARABLE[1]))
+        if estimator._gp.outputs is None or not np.isfinite(np.linalg.inv(estimator._gp.mixing)).all():
+            raise FileFormatError("mixing must be a matrix with an inverse, of several outputs.")
     estimator._single_output = fit.flag("single_output")
     if estimator._single_output and model.y_c.ndim > 1:
         raise FileFormatError("fit.single_output is not true of the model.")

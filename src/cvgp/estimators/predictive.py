@@ -545,13 +545,14 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         """
         x, exposure = self._inputs(X, exposure)
         n_samples = check_size("n_samples", n_samples)
-        rng, found = check_seed(random_state), Predictive.at(self._gp, x, exposure)
+        gp, mixing = self._gp.unmixed, self._gp.mixing
+        rng, found = check_seed(random_state), Predictive.at(gp, x, exposure)
         if isinstance(found, LatentPredictive):
-            return found.sample(self._gp.covariance(x)[:, :, 0], n_samples, rng)
-        scale, mean, cov = self._gp.scaling.y_scale, found.mean, self._gp.covariance(x)
+            return found.sample(gp.covariance(x)[:, :, 0], n_samples, rng)
+        scale, mean, cov = gp.scaling.y_scale, found.mean, gp.covariance(x)
         # Outputs share a covariance, but for their scales, unless they have noise of their own.
-        own = range(1 if self._gp.outputs is None else len(scale))
-        covs = [cov[:, :, q] + np.diag(self._gp.noise_at(x)[:, q]) for q in own]
+        own = range(1 if gp.outputs is None else len(scale))
+        covs = [cov[:, :, q] + np.diag(gp.noise_at(x)[:, q]) for q in own]
         scaled = (torch.as_tensor(one / scale[q] ** 2) for q, one in enumerate(covs))
         Ls = [safe_cholesky(one, "predictive covariance").numpy() for one in scaled]
         normal = np.split(rng.standard_normal((*mean.shape, n_samples)), len(own), axis=1)
@@ -561,7 +562,9 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
             sd = np.stack([np.sqrt(one.diagonal()) / scale[q] for q, one in enumerate(covs)], axis=1)[:, :, None]
             draws = sd * found.shape.from_normal(draws / sd)
         errors = draws * scale[:, None] + found.outlier_errors(n_samples, rng)  # [n, Q, n_samples]
-        samples = np.stack([self._gp.target.predict(mean + errors[..., i]) for i in range(n_samples)], axis=-1)
+        samples = np.stack([gp.target.predict(mean + errors[..., i]) for i in range(n_samples)], axis=-1)
+        if mixing is not None:
+            samples = mixing.T @ samples
         return np.asarray(samples[:, 0] if self._single_output else samples)
 
     @clean_torch_state()
@@ -577,7 +580,8 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         ndarray of shape (n_samples,)
-            Several outputs are summed. Minus infinity where y cannot be, as 0 for a model of log y.
+            Several outputs are summed, or with a learned covariance joint. Minus infinity where y cannot be, as 0 for a
+            model of log y.
 
         Examples
         --------
@@ -587,9 +591,13 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         >>> model.log_predictive_density(X, np.sin(X[:, 0])).shape
         (40,)
         """
-        found = self._predictive(X, exposure)
+        x, exposure = self._inputs(X, exposure)
+        found, mixing = Predictive.at(self._gp.unmixed, x, exposure), self._gp.mixing
         values = check_observed(y, self._shape(found.mean).shape).reshape(found.mean.shape)
-        return np.asarray(found.log_density(values).sum(axis=1))
+        if mixing is None:
+            return np.asarray(found.log_density(values).sum(axis=1))
+        density = found.log_density(np.asarray(np.linalg.solve(mixing.T, values.T).T, np.float64)).sum(axis=1)
+        return np.asarray(density - np.linalg.slogdet(mixing)[1])
 
     def _inputs(self, X: Any, exposure: Any) -> tuple[Array | Inputs, Any]:
         check_is_fitted(self)

@@ -19,6 +19,7 @@ from cvgp.data.source import MemorySource
 from cvgp.errors import InvalidInputError
 from cvgp.estimators import inputs
 from cvgp.estimators.audit import audit, draw_audit, draw_audit_of_table, posterior
+from cvgp.estimators.correlated import Unmixed, check_correlated, check_outputs, refuse_beside
 from cvgp.estimators.display import DisplayMixin
 from cvgp.estimators.explaining import ExplainMixin
 from cvgp.estimators.fitted import FittedGP
@@ -28,7 +29,7 @@ from cvgp.estimators.latent import check_combination, fit_latent_values
 from cvgp.estimators.missing import begin_with_block
 from cvgp.estimators.predictive import PredictiveMixin
 from cvgp.estimators.training_summary import Baselines, FeatureQuantiles, summarize_features, summarize_rows
-from cvgp.estimators.updating import UpdatingMixin
+from cvgp.estimators.updating import UpdatingMixin, in_units_of_model
 from cvgp.fitting.decide import Fit, Request, fit, with_all_rows
 from cvgp.fitting.decisions import Choice, Decisions
 from cvgp.fitting.kinds import LATENT_SOLVER
@@ -37,6 +38,7 @@ from cvgp.fitting.options import (
     InputWarpName,
     LikelihoodName,
     NoiseName,
+    OutputCovarianceName,
     TargetName,
     TrainingOptions,
     WithTraining,
@@ -47,6 +49,7 @@ from cvgp.fitting.prepare import (
     decide_trends,
     is_of_fingerprints,
     memory_data,
+    merge_copies,
     transformed,
     warn_about,
 )
@@ -98,6 +101,9 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ExplainMixin,
     missing_targets : bool
         Whether rows of arrays may lack some targets (NaN). Each output is then learned, without neighbors, from the
         rows that have it.
+    output_covariance : {"independent", "learned"}
+        Whether several outputs are independent given the kernel, or have covariances of f and of noise that the fit
+        learns, of rows in memory that have all targets. The noise is then constant, and no neighbors are used.
     standardize : bool
         Give every column of X and y mean zero and variance one during the fit; results are in the units of the data.
     private : bool
@@ -156,6 +162,7 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ExplainMixin,
         input_warp: InputWarpName = "auto",
         target_transform: TargetName = "auto",
         missing_targets: bool = False,
+        output_covariance: OutputCovarianceName = "independent",
         standardize: bool = True,
         private: bool = False,
         max_time: float | None = None,
@@ -175,6 +182,7 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ExplainMixin,
         self.input_warp = input_warp
         self.target_transform = target_transform
         self.missing_targets = missing_targets
+        self.output_covariance = output_covariance
         self.standardize = standardize
         self.private = private
         self.max_time = max_time
@@ -241,6 +249,10 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ExplainMixin,
         """
         if not isinstance(self.likelihood, GPyTorchObject):
             check_choice("likelihood", self.likelihood, get_args(LikelihoodName))
+        check_choice("output_covariance", self.output_covariance, get_args(OutputCovarianceName))
+        if self.output_covariance == "learned":
+            given_beside = {"noise_variance": noise_variance, "groups": groups, "time": time}
+            check_correlated(self, self._training_options(), given_beside, current_group())
         inputs.check_exposed(self.likelihood, exposure)
         if self.likelihood != "gaussian":
             observed = {"x": X, "y": y, "sample_weight": sample_weight, "exposure": exposure}
@@ -251,11 +263,13 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ExplainMixin,
         given = {"x": X, "y": y, "sample_weight": sample_weight, "noise_variance": noise_variance}
         begun = inputs.begin_fit(self, training, pinned, given, groups, geo=geo, time=time)
         run, settings, table, audited, rows, join = begun.run, begun.settings, begun.table, None, None, None
+        unmixed: Unmixed | None = None
         # A run that may be resumed later, and every process of a group, must make the same choices.
         choosing = run.choosing(settings.checkpoint_dir)
         with limited_threads(begun.n_jobs):
             if table is not None and not table.fits_in_memory:
                 inputs.refuse_transform(self.target_transform)
+                refuse_beside({"a table that is read in parts": self.output_covariance == "learned"})
                 apart = None
                 if training.solver != "paper":
                     table, apart = draw_audit_of_table(table, run.heuristics, run.rng("audit"))
@@ -268,16 +282,22 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ExplainMixin,
                 data = inputs.table_data(table, options, settings, choosing, pinned)
             else:
                 rows = inputs.training_rows(self, table, **given, groups=begun.groups, time=begun.time)
-                if np.isnan(rows.y).any():
+                if self.output_covariance == "learned":
+                    check_outputs(rows.y)
+                    options = replace(options, n_neighbors=0, noise="constant", target_transform="identity")
+                elif np.isnan(rows.y).any():
                     rows, options, join = begin_with_block(rows, options)
                 if training.solver != "paper":
                     rows, audited = draw_audit(rows, run.heuristics, run.rng("audit"))
                 dates = decide_trends(rows, begun.trends, choosing, pinned)
                 _, rows, audited = begun.without_trends(self, dates, rows, audited)
+                if self.output_covariance == "learned":
+                    unmixed = Unmixed.learn(rows, choosing)
+                    rows, audited = unmixed.rows, unmixed.take(audited)
                 options = inputs.with_sphere(self, options)
                 train, held_out = inputs.hold_out(rows, settings, run.rng("validation"))
                 # With groups, what is far off may be a group that is unlike the others. Fingerprints have no distances.
-                look = self.noise == "auto" and training.solver != "paper" and not begun.has_groups and join is None
+                look = options.noise == "auto" and training.solver != "paper" and not begun.has_groups and join is None
                 look = look and not is_of_fingerprints(self.kernel)
                 data = memory_data(train, held_out, options, choosing, pinned, audited, look_for_outliers=look)
             if dates is not None:
@@ -293,6 +313,10 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ExplainMixin,
             gp = posterior(found.result, data, dtype)
             if training.solver != "paper":
                 found, gp = audit(request, found, audited, dtype)
+            calibration = None
+            if unmixed is not None and audited is not None:
+                own, *_ = unmixed.mixed(gp, found.result.solution.statistics, data.train)
+                calibration = unmixed.calibration(own, audited)
             is_loaded = isinstance(data.train, MemorySource) and group.world == 1
             if audited is not None and found.is_exact and is_loaded and run.has_time:
                 # A tenth of few rows matters to kernel and noise too.
@@ -315,6 +339,10 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ExplainMixin,
             # A fit that was stopped early is not at the best coreset for its kernel, so no rows are added to it.
             if audited is not None and not settings.early_stopping:
                 self._add_rows(audited, found.result.solution, group, is_exact=found.is_exact)
+            if unmixed is not None:
+                added = [] if audited is None else [in_units_of_model(gp, merge_copies(audited))[0]]
+                unmixed.finish(self, calibration, data.train, *added)
+                return self
             summarize_rows(self, data.train, run.seed)
         return self
 
@@ -411,6 +439,16 @@ class CVGPRegressor(WithTraining, RegressorMixin, PredictiveMixin, ExplainMixin,
             raise AttributeError("noise_variance_ is of a Gaussian likelihood; likelihood_ has the learned parameters")
         variance = self._gp.noise_variance
         return float(variance[0]) if self._single_output else variance.copy()
+
+    @property
+    def output_covariance_(self) -> Array:
+        """Prior covariance of f between outputs [Q, Q] at a row, after a fit with output_covariance='learned'."""
+        return self._gp.output_covariances()[0]
+
+    @property
+    def noise_covariance_(self) -> Array:
+        """Covariance of the noise between outputs [Q, Q], after a fit with output_covariance='learned'."""
+        return self._gp.output_covariances()[1]
 
     @property
     def noise_(self) -> str:

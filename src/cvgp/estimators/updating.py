@@ -239,7 +239,7 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
     def _with_rows(self, rows: Rows[Array], adapt: bool) -> tuple[coresets.Updated, float, float]:
         """The model with more rows, their weight, and the sum of log T'(y)."""
         gp, size, bound = self._gp, len(self._gp.model.X_c), self._bound
-        source, log_slopes = _scaled(gp, rows)
+        source, log_slopes = in_units_of_model(gp, rows)
         (new,) = source.chunks(source.num_rows)
         if adapt:
             most = max(size, most_points(self, Heuristics().largest_coreset))
@@ -345,7 +345,7 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
         found = copy(self)
         if not len(rows.x):
             return found  # all are outliers, and tell nothing
-        source, log_slopes = _scaled(gp, rows)
+        source, log_slopes = in_units_of_model(gp, rows)
         (new,) = source.chunks(source.num_rows)
         if gp.kept is None:
             updated = coresets.condition_coreset(gp.model, new, self._bound)
@@ -407,7 +407,7 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
         if not len(regular.x):
             return
         by_sums = gp.kept is None and not (is_exact and group.world == 1 and gp.outputs is None)
-        source, log_slopes = _scaled(gp, regular, group if by_sums else ALONE)
+        source, log_slopes = in_units_of_model(gp, regular, group if by_sums else ALONE)
         if by_sums:
             known = solution.model, solution.statistics, solution.bound
             updated = coresets.add_rows(*known, source, tight=solution.tight)
@@ -463,7 +463,7 @@ def _known_source(
         return gp.weighed(read if group.world == 1 else SharedSource(read, group)), 0.0
     else:
         rows = table.load()
-    return _scaled(gp, _regular(gp, merge_copies(rows)), group)
+    return in_units_of_model(gp, _regular(gp, merge_copies(rows)), group)
 
 
 def new_rows(estimator: Any, x: Any, y: Any, sample_weight: Any, noise_variance: Any = None) -> Rows[Array]:
@@ -540,7 +540,7 @@ def _regular(gp: FittedGP, rows: Rows[Array]) -> Rows[Array]:
     return regular_rows(rows, gp.outliers.probability(error, found.f_var + found.noise))
 
 
-def _scaled(gp: FittedGP, rows: Rows[Array], group: Group = ALONE) -> tuple[DataSource, float]:
+def in_units_of_model(gp: FittedGP, rows: Rows[Array], group: Group = ALONE) -> tuple[DataSource, float]:
     """Rows in the units of a model, weighted by their noise as its own rows are, and the sum of log T'(y)."""
     source = scaled_rows(transformed(gp.target, rows), gp.scaling, gp.model.X_c.device, group)
     return gp.weighed(source), sum_of_log_slopes(gp.target, rows)
@@ -614,7 +614,7 @@ def quality_by_size(
     else:
         scored = _known_rows(model, *held_out, None, None)
     gp = model._gp
-    source, log_slopes = _scaled(gp, _regular(gp, merge_copies(rows)))
+    source, log_slopes = in_units_of_model(gp, _regular(gp, merge_copies(rows)))
     seed, size_now = check_seed(model.random_state).randint(2**31), len(gp.model.X_c)
     # Also at the present size: the fit may have seen the rows that are now held out.
     present = coresets.grow_model(gp.model, source, size_now, np.random.default_rng(seed))

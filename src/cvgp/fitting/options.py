@@ -19,6 +19,7 @@ from cvgp.fitting.monitor import Callback
 
 NoiseName = Literal["auto", "constant", "input-dependent"]
 LikelihoodName = Literal["gaussian", "student_t", "poisson", "negative_binomial", "gamma", "beta"]
+OutputCovarianceName = Literal["independent", "learned"]
 InitName = Literal["kmeans", "random", "greedy"]
 TargetName = Literal["auto"] | TransformName
 InputWarpName = Literal["auto"] | WarpName

@@ -4,7 +4,7 @@ By the coreset alone it follows from the sums over all rows; with neighbors, fro
 nearest others. What is done for each output by itself sees one output with its own noise.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ from cvgp.objectives import CHUNK_ROWS
 from cvgp.parallel.group import ALONE, Group
 
 LARGEST = 10.0  # of the noise of an output, in units of its mean square
+LEAST_SIGNAL = 0.01  # about the least variance of f of an output whose variance is learned, over that of the output
 
 
 def model_of(model: CVGP, q: int, c: Tensor) -> CVGP:
@@ -76,6 +77,30 @@ def learn_factors(model: CVGP, source: DataSource, sums: Statistics) -> tuple[Te
     (squares,), spectrum, weight = source.group.sum([squares]), Spectrum.of(sums), source.total_weight
     factor = best_factor(lambda c: spectrum.bound(c, squares, weight), *_limits(model, squares / weight))
     return factor, spectrum.bound(factor, squares, weight)
+
+
+@torch.no_grad()
+def learn_signals(model: CVGP, sources: Sequence[DataSource], sums: Statistics) -> tuple[Tensor, Tensor, Tensor]:
+    """Factors [Q] of noise, and of the variance of f and noise, under which rows are most likely; their bounds (§17).
+
+    The sums are those of all sources.
+    """
+    squares, weight = torch.zeros_like(sums.b[0]), sum(source.total_weight for source in sources)
+    for rows in (rows for source in sources for rows in source.chunks(CHUNK_ROWS)):
+        data = ordered(model, rows)
+        squares += data.precision @ data.y.square()
+    spectrum = Spectrum.of(sums)
+
+    def signal(factor: Tensor) -> Tensor:
+        return (squares / factor - (spectrum.b.square() / (factor * (factor + spectrum.values))).sum(0)) / weight
+
+    def bound(factor: Tensor) -> Tensor:
+        own = signal(factor)
+        found = spectrum._replace(b=spectrum.b / own.sqrt()).bound(factor, squares / own, weight)
+        return found - 0.5 * weight * own.log()
+
+    factor = best_factor(bound, *_limits(model, squares / weight / LEAST_SIGNAL))
+    return factor, signal(factor), bound(factor)
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""Several outputs with one kernel and common pseudo-inputs, each with noise of its own (§17).
+"""Several outputs with one kernel and common pseudo-inputs, each with noise of its own (§17); and their covariances.
 
 Output q has c_q times the noise that is common to all of them. With one eigendecomposition Phi = V diag(l) V^T, its
 bound takes O(M) operations, and its posterior has a site of precision l / c_q for each element of V^T u.
@@ -7,7 +7,10 @@ bound takes O(M) operations, and its posterior has a site of precision l / c_q f
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy.linalg import eigh
 from torch import Tensor
 
 from cvgp.files import SQUARABLE, Fields, State
@@ -17,7 +20,11 @@ from cvgp.gp.posterior import Factor
 from cvgp.gp.process import CoresetProcess
 from cvgp.gp.vecchia import inducing_posterior
 
+Array = NDArray[np.float64]
+
 POINTS, ROUNDS = 24, 4  # of a search: a bracket is divided into this many parts, this many times
+STEPS, GAIN = 2000, 1e-7  # of the EM algorithm, and nats per row that a step must gain
+LEAST_NOISE = 1e-6  # of each output, as a share of its variance
 
 
 class Spectrum(NamedTuple):
@@ -103,3 +110,35 @@ def best_factor(density: Callable[[Tensor], Tensor], low: Tensor, high: Tensor) 
         best = low + values.argmax(0) * step
         low, high = torch.maximum(low, best - step), torch.minimum(high, best + step)
     return best.exp()
+
+
+def unmix(B: Array, S: Array) -> tuple[Array, Array]:
+    """W [Q, Q] and values [Q]: outputs Y W with covariances B and S have independent ones, of these values and one."""
+    values, W = eigh(B, S)
+    return W, np.maximum(values, 0.0)
+
+
+def covariance_density(s: Array, Y: Array, B: Array, S: Array) -> float:
+    """Mean log density of rows of Y [n, Q] that are N(0, s_i B + S) and independent."""
+    W, values = unmix(B, S)
+    variance = s[:, None] * values + 1.0
+    terms = np.log(2.0 * np.pi * variance) + (Y @ W) ** 2 / variance
+    return float(np.linalg.slogdet(W)[1] - 0.5 * terms.sum(axis=1).mean())
+
+
+def learn_covariances(s: Array, Y: Array, *, steps: int = STEPS) -> tuple[Array, Array]:
+    """The B and S [Q, Q] under which independent rows N(0, s_i B + S) are most likely, by EM (§17)."""
+    total = Y.T @ Y / len(Y)
+    floor = LEAST_NOISE * np.diag(total.diagonal())
+    B, S, density = 0.5 * total / s.mean(), 0.5 * total + floor, -np.inf
+    for _ in range(steps):
+        before, density = density, covariance_density(s, Y, B, S)
+        if density - before < GAIN:
+            break
+        W, values = unmix(B, S)
+        A, z, variance = np.linalg.inv(W), Y @ W, s[:, None] * values + 1.0
+        per_s = values * z / variance  # posterior means of f W, over s
+        noise = z / variance  # of the noise, which is the rest
+        B = A.T @ ((per_s.T * s) @ per_s / len(s) + np.diag((values / variance).mean(axis=0))) @ A
+        S = A.T @ (noise.T @ noise / len(s) + np.diag((s[:, None] * values / variance).mean(axis=0))) @ A + floor
+    return B, S
