@@ -124,7 +124,8 @@ def run_commands(text: str) -> None:
 
 PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
 WITH_CODE = [page for page in PAGES if page not in ELSEWHERE and {"python", "sh"} & {kind for kind, _ in blocks(page)}]
-LONG = ("classifier.md", "defaults.md", "report.md", "tutorials/your_table.md")  # which fit several models of real size
+LONG = ("classifier.md", "defaults.md", "report.md", "tables.md", "time_series.md", "tutorials/your_table.md")
+"""Pages that fit several models of real size."""
 
 
 @pytest.mark.parametrize("page", [pytest.param(p, marks=pytest.mark.slow if p in LONG else ()) for p in WITH_CODE])

@@ -36,6 +36,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_data_beyond_memory(data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(stream, "IN_MEMORY_BYTES", 0)
     run("".join(blocks("Data beyond memory", "sh")))

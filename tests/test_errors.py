@@ -106,6 +106,7 @@ def test_arrays_need_no_extra(tmp_path: Path) -> None:
         ("import cvgp.adapters.botorch", "botorch"),
     ],
 )
+@pytest.mark.slow
 def test_what_needs_an_extra_says_how_to_get_it(use: str, extra: str) -> None:
     last_line = run(f"{FITTED}\n{use}").stderr.splitlines()[-1]
     assert last_line.startswith("cvgp.errors.MissingDependencyError")

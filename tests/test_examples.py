@@ -10,12 +10,9 @@ import pytest
 
 FOLDER = Path(__file__).parent.parent / "examples"
 HAS_BROWSER = bool(shutil.which("chromium") or shutil.which("google-chrome"))
-MARKS = {
-    "bayesian_optimization": pytest.mark.slow,
-    "explain": pytest.mark.slow,
-    "gpytorch_multitask": pytest.mark.slow,
-    "optuna_sampler": pytest.mark.slow,
-    "synthetic3": pytest.mark.slow,
+LONG = ("bayesian_optimization", "calibration", "coreset_in_the_plane", "explain", "gpytorch_multitask")
+LONG += ("optuna_sampler", "outliers", "private_coreset", "synthetic3")
+MARKS = dict.fromkeys(LONG, pytest.mark.slow) | {
     "report": [pytest.mark.slow, pytest.mark.skipif(not HAS_BROWSER, reason="needs Chromium (Debian: chromium)")],
 }
 EXAMPLES = [pytest.param(path, id=path.stem, marks=MARKS.get(path.stem, ())) for path in sorted(FOLDER.glob("*.py"))]

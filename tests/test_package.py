@@ -20,6 +20,7 @@ def test_importing_the_package_does_not_import_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+@pytest.mark.slow
 def test_a_fit_a_file_and_a_prediction_do_without_sympy(tmp_path: Path) -> None:
     # torch loads it, for longer than a small fit takes, where it is asked to compare shapes
     code = f"""

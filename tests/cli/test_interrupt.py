@@ -62,6 +62,7 @@ def test_ctrl_c_keeps_progress_and_resume_ends_where_an_uninterrupted_fit_does(
     assert resumed["elbo_per_row"] == pytest.approx(whole["elbo_per_row"], abs=0.02)
 
 
+@pytest.mark.slow
 def test_termination_without_a_checkpoint_says_which_flag_would_keep_progress(train: Path, tmp_path: Path) -> None:
     process = start("fit", train, "--out", tmp_path / "m", *FIT)
     assert process.stderr is not None

@@ -63,6 +63,7 @@ def test_few_rows_are_all_learned_from() -> None:
 
 
 @pytest.mark.parametrize("neighbors", [0, 20])
+@pytest.mark.slow
 def test_rows_that_were_set_aside_are_in_the_model_at_last(neighbors: int) -> None:
     x, y = waves(700)
     model = CVGPRegressor(n_coreset=60, n_neighbors=neighbors, noise="constant", random_state=0).fit(x, y)
@@ -125,6 +126,7 @@ def test_the_audit_is_told_in_words() -> None:
     assert "audit" in str(model.decisions_)
 
 
+@pytest.mark.slow
 def test_a_line_is_taken_where_it_is_better() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(1500, 30))
@@ -194,6 +196,7 @@ def test_calibrating_by_groups_covers_new_groups() -> None:
 
 
 @pytest.mark.parametrize("neighbors", [0, 20])
+@pytest.mark.slow
 def test_pruning_growing_and_conditioning_keep_a_calibration_that_still_holds(neighbors: int) -> None:
     (x, y), (noisy, y_noisy), (new, y_new) = waves(700), waves(2000, 1, noise=0.6), waves(4000, 2, noise=0.6)
     model = CVGPRegressor(60, n_neighbors=neighbors, noise="constant", random_state=0).fit(x[:600], y[:600])

@@ -39,6 +39,7 @@ def coverage(model: CVGPRegressor, X: np.ndarray, y: np.ndarray) -> float:
     ("count", "each"),
     [(40, 6), pytest.param(60, 25, marks=pytest.mark.slow), pytest.param(120, 20, marks=pytest.mark.slow)],
 )
+@pytest.mark.slow
 def test_intervals_hold_for_new_groups(count: int, each: int) -> None:
     X, y, person = persons(count, each, seed=0)
     X_new, y_new, _ = persons(200, 5, seed=1)
@@ -59,6 +60,7 @@ def test_a_column_of_a_frame_names_the_groups_and_is_no_input(tmp_path: object) 
     np.testing.assert_allclose(model.predict(frame[["a", "b", "c"]]), same.predict(frame[["a", "b", "c"]]))
 
 
+@pytest.mark.slow
 def test_a_fit_with_groups_and_neighbours_is_saved_without_the_groups(tmp_path: "pytest.TempPathFactory") -> None:
     X, y, person = persons(80, 10, seed=0, effect=0.0)
     model = CVGPRegressor(20, n_neighbors=10, random_state=0).fit(X, y, groups=person)

@@ -200,6 +200,7 @@ def test_a_likelihood_of_gpytorch_must_have_one_latent_value_and_may_lack_quanti
         cvgp.load(tmp_path / "m", likelihood=BernoulliLikelihood())
 
 
+@pytest.mark.slow
 def test_a_probit_link_is_that_of_gpytorch_and_is_for_two_classes(tmp_path: Path) -> None:
     _, y = KINDS["classes"]
     model = CVGPClassifier(12, link="probit", random_state=0).fit(X, y)

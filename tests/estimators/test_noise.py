@@ -71,6 +71,7 @@ def test_covariance_density_and_draws_have_the_noise_of_their_rows(fitted: CVGPR
     np.testing.assert_allclose(0.5 * (high - low), sd, rtol=0.1)
 
 
+@pytest.mark.slow
 def test_several_outputs_share_the_shape_of_the_noise() -> None:
     x, y = make_rows(1500)
     both = np.column_stack([y, 100.0 * y[::-1]])

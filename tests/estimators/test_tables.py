@@ -85,6 +85,7 @@ def test_a_small_table_in_files_is_the_same_fit_as_its_rows(folder: Path) -> Non
 
 
 @pytest.mark.parametrize("kind", [str, ds.Dataset])
+@pytest.mark.slow
 def test_a_table_in_parts_is_learned_as_well_as_in_memory(folder: Path, kind: type, in_parts: None) -> None:
     model = fit(ds.dataset(folder) if kind is ds.Dataset else f"{folder}/part-*.parquet")
     assert rmse(model, rows()) < 1.05 * 0.5
@@ -110,6 +111,7 @@ def test_names_and_schema_of_the_table_are_kept(folder: Path, in_parts: None, tm
 
 @pytest.mark.parametrize("ending", ["tsv.gz", "feather"])
 @pytest.mark.parametrize("impute", [None, "median", "drop"])
+@pytest.mark.slow
 def test_the_command_line_learns_the_same_from_the_same_file(tmp_path: Path, ending: str, impute: str | None) -> None:
     table = rows(200)
     table["flag"] = pd.array(table["a"] > 0, dtype="boolean")
@@ -146,6 +148,7 @@ def test_a_schema_does_not_outlive_a_fit_to_arrays(folder: Path) -> None:
     assert not hasattr(model, "schema_")
 
 
+@pytest.mark.slow
 def test_an_interrupted_fit_goes_on_to_the_same_model(
     folder: Path, in_parts: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -109,6 +109,7 @@ def test_failures_are_recorded_and_the_other_tasks_run(store: Store) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.slow
 def test_tasks_in_processes_may_die_or_hang(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     import multiprocessing
 

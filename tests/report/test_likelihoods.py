@@ -30,6 +30,7 @@ def counts() -> CVGPRegressor:
     return model.fit(TRAIN.drop(columns="cost"), "claims", exposure="years")
 
 
+@pytest.mark.slow
 def test_the_page_of_counts_has_their_exposures(counts: CVGPRegressor, tmp_path: Path) -> None:
     rows, train = TEST.drop(columns="cost"), (TRAIN.drop(columns="cost"), "claims")
     found = counts.report(rows, "claims", train=train)
@@ -45,6 +46,7 @@ def test_the_page_of_counts_has_their_exposures(counts: CVGPRegressor, tmp_path:
         counts.report(TEST[["age"]], TEST["claims"])
 
 
+@pytest.mark.slow
 def test_the_page_of_positive_numbers_compares_simple_models() -> None:
     model = CVGPRegressor(8, likelihood="gamma", random_state=0).fit(TRAIN[["age"]], TRAIN["cost"])
     found = model.report(TEST[["age"]], TEST["cost"], train=(TRAIN[["age"]], TRAIN["cost"]))

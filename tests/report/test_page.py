@@ -102,6 +102,7 @@ def test_a_model_without_a_summary_is_reported_all_the_same(case: Case, tmp_path
     assert any("drift was not looked for" in words for words in found.cautions)
 
 
+@pytest.mark.slow
 def test_reports_in_threads_are_the_same_and_neither_change_nor_use_the_settings_of_matplotlib(case: Case) -> None:
     with mpl.rc_context({"axes.grid": True, "text.usetex": True}):
         before = dict(mpl.rcParams)
