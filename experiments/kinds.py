@@ -68,6 +68,7 @@ ENTRIES = {
         LIGHTGBM,
         Entry("catboost", "CatBoost", "catboost", "classes"),
         Entry("gpboost", "GPBoost Vecchia", "gpboost", "latent"),
+        Entry("gpboost-vif", "GPBoost VIF", "gpboost", "latent_vif"),
         SVGP,
         GPC,
         TABPFN,
@@ -78,6 +79,7 @@ ENTRIES = {
         Entry("poisson", "Poisson regression", "sklearn", "poisson"),
         LIGHTGBM,
         Entry("gpboost", "GPBoost Vecchia", "gpboost", "latent"),
+        Entry("gpboost-vif", "GPBoost VIF", "gpboost", "latent_vif"),
     ),
 }
 """Ours first, then roughly from fast to slow."""
@@ -142,7 +144,7 @@ def _applies(entry: Entry, name: str) -> bool:
         return TABLES[name].source.rows <= MOST_ROWS_OF_GPC
     if entry == TABPFN:
         return TABLES[name].source.rows * (1.0 - 1.0 / NUM_FOLDS) <= MOST_ROWS_OF_TABPFN
-    return entry.name != "gpboost" or TABLES[name].kind == "counts" or num_classes(name) == 2
+    return entry.worker != "gpboost" or TABLES[name].kind == "counts" or num_classes(name) == 2
 
 
 def num_classes(name: str) -> int:
