@@ -24,6 +24,7 @@ Array = NDArray[np.float64]
 ORIGIN = {"date": "2025-01-01T00:00:00", "commit": "c", "source": "s", "processor": "p"}
 SMALL = {"moons": TABLES["moons"]._replace(source=TABLES["moons"].source._replace(rows=120))}
 RATES = {"rates": TABLES["rates-3000x4"]._replace(source=TABLES["rates-3000x4"].source._replace(rows=150))}
+VIF = next(entry for entry in ENTRIES["classes"] if entry.method == "latent_vif")
 SLOW = (SVGP, GPC, TABPFN)
 
 
@@ -161,7 +162,7 @@ def environment_of(worker: str) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [(kind, e.name) for kind, entries in ENTRIES.items() for e in entries if not e.ours and e not in SLOW],
+    [(kind, e.name) for kind, entries in ENTRIES.items() for e in entries if not (e.ours or e in (*SLOW, VIF))],
 )
 def test_a_peer_learns_a_small_table(kind: str, name: str, small: None, monkeypatch: pytest.MonkeyPatch) -> None:
     (entry,) = (e for e in ENTRIES[kind] if e.name == name)
@@ -186,6 +187,17 @@ def test_a_slow_classifier_learns_a_small_table(
     monkeypatch.setattr(kinds, "STEPS", 60)
     metrics = kinds._peer(entry, "classes", kinds.make("moons", 0), {"learning_rate": 0.1}).metrics
     assert (metrics["log_loss"] or 9.0) < 0.6
+
+
+@pytest.mark.slow
+def test_the_peer_with_inducing_points_learns_a_table_with_enough_rows_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment_of(VIF.worker)
+    table = TABLES["moons"]
+    monkeypatch.setattr(kinds, "TABLES", {"moons": table._replace(source=table.source._replace(rows=500))})
+    kinds.read.cache_clear()
+    metrics = kinds._peer(VIF, "classes", kinds.make("moons", 0), {}).metrics
+    kinds.read.cache_clear()
+    assert (metrics["log_loss"] or 9.0) < 0.5
 
 
 def test_our_fit_is_run_stored_shown_and_not_run_again(tmp_path: Path, small: None) -> None:
